@@ -13,7 +13,7 @@ from torch import fx, nn
 from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
-from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
+from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of, multiplied
 from agentkernel.compiler.drop_in.envelope import import_block
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.drop_in.wrapper import DropInSource
@@ -100,7 +100,7 @@ class IsolatedStep:
         if isinstance(step, RowPartsStep):
             return self._multiplied(symbols.hint(step.multiplied), "matmul")
         if isinstance(step, ConvolutionStep):
-            return self._multiplied(step.multiplied(symbols), "matmul", "tf32")
+            return self._multiplied(multiplied(step.node, step.geometry, symbols), "matmul", "tf32")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 import torch
+from torch import fx
 
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.attention_match import ATTENTION_OP
@@ -18,7 +19,7 @@ from agentkernel.compiler.drop_in.interface import returned_classes, returned_te
 from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.lowering.convolutions import MOST_TAPS, MOVABLE
+from agentkernel.compiler.lowering.convolutions import MOST_TAPS, MOVABLE, lies_apart
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
 from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
@@ -122,11 +123,9 @@ WORTH_FIXING_US = 4.0
 
 def _much_in_calls(compiled: Compiled) -> bool:
     """Whether such calls take at least a quarter of the time, and more than launches."""
-    time_us = {
-        step: provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
-    }
-    calls_us = sum(time_us[step] for step in _plain_calls(compiled))
-    return calls_us > WORTH_FIXING_US and 4 * calls_us >= sum(time_us.values())
+    calls = _plain_calls(compiled)
+    calls_us = sum(provider_of(step).work_us(step, compiled.symbols) for step in calls)
+    return calls_us > WORTH_FIXING_US and 4 * calls_us >= _estimated_us(compiled)
 
 
 def _partitions(
@@ -146,6 +145,10 @@ def _partitions(
             problem, captured, constructor, precision, convolutions="channels_last"
         )
         choices += _with_products(last, policy)[:1]
+    if any(map(_lies_apart, plain.partition.steps)):
+        products = compile_graph(problem, captured, constructor, precision, convolutions="products")
+        rivals = _with_products(products.own_convolutions(), policy)
+        choices = _beside(choices, rivals)
     if any(map(written_out, plain.partition.steps)):
         sums = compile_graph(problem, captured, constructor, precision, convolutions="written_out")
         choices = (_with_convolutions(sums, policy) or _with_products(sums, policy)[:1]) + choices
@@ -161,6 +164,33 @@ def _partitions(
         )
         raise UnsupportedOp(library[0], reason)
     return kept
+
+
+def _lies_apart(step: object) -> bool:
+    """Whether a step is a convolution that has a form as a product."""
+    call = step.node.attrs[0] if isinstance(step, LibraryStep) and step.node.attrs else None
+    return isinstance(call, fx.Node) and lies_apart(call) is not None
+
+
+CLOSE = 1.1
+"""Ratio of estimates within which they do not tell which of two is faster."""
+
+
+def _beside(choices: list[Compiled], rivals: list[Compiled]) -> list[Compiled]:
+    """Rivals that are estimated to be faster than the first of `choices` before these, and those
+    that may be so behind them."""
+    us = {item: _estimated_us(item) for item in (choices[0], *rivals)}
+    ordered, known = sorted(rivals, key=lambda item: us[item]), us[choices[0]]
+    faster = [item for item in ordered if us[item] * CLOSE < known]
+    level = [item for item in ordered if known <= us[item] * CLOSE and us[item] < known * CLOSE]
+    return [*faster, *choices, *level]
+
+
+def _estimated_us(compiled: Compiled) -> float:
+    """About what all steps take, one after the other."""
+    return sum(
+        provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
+    )
 
 
 def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:

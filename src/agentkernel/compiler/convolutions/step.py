@@ -82,13 +82,6 @@ class ConvolutionStep(AnchorStep):
             return ()
         return replace(self, epilogue=None), *self.followers
 
-    def multiplied(self, symbols: Symbols) -> int:
-        """Floating-point operations: two for each tap of a channel that a place reads."""
-        shape = self.geometry
-        places = self.node.args[0].shape if shape.transposed else self.node.shape
-        channels = shape.outside if shape.transposed else shape.inside
-        return 2 * symbols.hint(numel(places)) * channels * shape.taps
-
 
 def geometry_of(node: Node) -> Geometry | None:
     """The constants of a library call that is a convolution; None where none of our kernels does
@@ -125,6 +118,14 @@ def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:
         return None
     after = tuple(before + more for before, more in zip(padding, extra, strict=True))
     return replace(shape, padding=padding, after=after, transposed=False, turned=True)
+
+
+def multiplied(node: Node, shape: Geometry, symbols: Symbols) -> int:
+    """Floating-point operations of a convolution: two for each tap of a channel that a place
+    reads."""
+    places = node.args[0].shape if shape.transposed else node.shape
+    channels = shape.outside if shape.transposed else shape.inside
+    return 2 * symbols.hint(numel(places)) * channels * shape.taps
 
 
 def with_convolution_steps(partition: Partition, hint: Hint) -> Partition:

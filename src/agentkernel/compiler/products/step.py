@@ -346,12 +346,18 @@ def stored_operands(anchor: ProductStep) -> list[tuple[Node, str]]:
 
 
 def operand_text(stored: Node, wanted: str, scope: Scope, lines: list[str]) -> str:
-    """The wrapper's expression of an operand; a view without a name is copied in `lines`."""
+    """The wrapper's expression of an operand; a view without a name is copied in `lines`, but one
+    matrix that stands for a batch of them."""
     text = tensor_text(stored, scope.buffers, scope.symbols)
     if text.isidentifier() or stored.kind != "view":
         return text
     variable = scope.names.unique(wanted)
-    lines.append(f"{variable} = {text}.contiguous()")
+    if stored.op == "expand" and stored.args[0].shape == stored.shape[-2:]:
+        below = tensor_text(stored.args[0], scope.buffers, scope.symbols)
+        sizes = ", ".join(scope.symbols.wrapper(size) for size in stored.shape)
+        lines.append(f"{variable} = {below}.contiguous().expand({sizes})")
+    else:
+        lines.append(f"{variable} = {text}.contiguous()")
     return variable
 
 

@@ -48,6 +48,7 @@ from agentkernel.compiler.providers.protocol import (
     AnySchedule,
     Setting,
     flop_per_us,
+    moved_us,
     product_us,
 )
 
@@ -70,8 +71,9 @@ class Product:
         _write(step, schedule, forward, outputs, emit_product_step)
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
-        """Its multiplications."""
-        return LAUNCH_US + step.share(symbols) * product_us(step.node, symbols)
+        """Its multiplications, or what goes in and out."""
+        work = step.share(symbols) * product_us(step.node, symbols)
+        return LAUNCH_US + max(moved_us((*step.reads, step.result), symbols), work)
 
     def pattern(self, step: ProductStep) -> str:
         """With or without an epilogue."""

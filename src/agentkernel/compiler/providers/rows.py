@@ -14,14 +14,14 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output, Region, index_strides
-from agentkernel.compiler.ir import Expr, Node, numel
+from agentkernel.compiler.ir import Expr, Node
 from agentkernel.compiler.kernel import KernelRequest, emit_kernel
 from agentkernel.compiler.providers.protocol import (
-    BYTES_PER_US,
     LAUNCH_US,
     AnySchedule,
     Decision,
     Setting,
+    moved_us,
 )
 from agentkernel.compiler.rows_reductions import reduction_depth
 from agentkernel.compiler.rows_sweeps import CACHED_BYTES
@@ -61,8 +61,7 @@ class Rows:
     def work_us(self, step: Region, symbols: Symbols) -> float:
         """What it loads and stores, each buffer once, at the copy bandwidth."""
         buffers = {*step.reads, *(store.node for store in step.stores)}
-        moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in buffers)
-        return LAUNCH_US + moved / BYTES_PER_US
+        return LAUNCH_US + moved_us(buffers, symbols)
 
     def pattern(self, step: Region) -> str:
         """Scatter, norm, softmax, reduction or pointwise."""
