@@ -13,6 +13,7 @@ from torch import fx, nn
 from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of, multiplied
 from agentkernel.compiler.drop_in.envelope import import_block
 from agentkernel.compiler.drop_in.forward import Forward
@@ -39,7 +40,7 @@ from agentkernel.tools.search.store import StepKey
 
 AnyStep = (
     Region | ProductStep | PairStep | JoinedStep | RowPartsStep | ConvolutionStep
-    | AttentionStep | LibraryStep | LinearStep
+    | StatisticsStep | AttentionStep | LibraryStep | LinearStep
 )  # fmt: skip
 
 
@@ -88,6 +89,7 @@ class IsolatedStep:
         """What a kernel of ours multiplies for it: two operations for each element of a result and
         of the inner dimension; of causal attention half, of a triangular product its share."""
         step, symbols = self.step, self.compiled.symbols
+        step = step.anchor if isinstance(step, StatisticsStep) else step
         if isinstance(step, ProductStep):
             inner = step.node.args[0].shape[-1]
             flops = 2 * symbols.hint(numel(step.node.shape) * inner)
@@ -183,7 +185,7 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
     if isinstance(step, JoinedStep):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, RowPartsStep):
+    if isinstance(step, RowPartsStep | StatisticsStep):
         return tuple(Output(x, x.name, contiguous_strides(x.shape)) for x in step.parts)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}

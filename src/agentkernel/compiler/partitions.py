@@ -12,6 +12,7 @@ from torch import fx
 
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.attention_match import ATTENTION_OP
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
@@ -194,11 +195,16 @@ def _estimated_us(compiled: Compiled) -> float:
 
 
 def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:
-    """Convolutions as kernels of our own, where ours do one."""
+    """Convolutions as kernels of our own, where ours do one; those that gather the statistics of
+    norms behind them before or beside the others, by the estimate."""
     own = plain.own_convolutions()
     if not any(isinstance(step, ConvolutionStep) for step in own.partition.steps):
         return []
-    return _with_products(own, policy)[:1]
+    found = _with_products(own, policy)[:1]
+    gathered = plain.convolution_statistics()
+    if gathered is plain:
+        return found
+    return _beside(found, _with_products(gathered.own_convolutions(), policy)[:1])
 
 
 def written_out(step: object) -> bool:
@@ -269,7 +275,7 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, ConvolutionStep) for step in steps):
+    if any(isinstance(step, ConvolutionStep | StatisticsStep) for step in steps):
         return "convolution"
     if any(isinstance(step, ProductStep | PairStep | JoinedStep | RowPartsStep) for step in steps):
         return "gemm"

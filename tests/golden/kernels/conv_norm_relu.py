@@ -117,8 +117,8 @@ def relu_kernel(
             acc = tl.dot(x, w, acc, input_precision="tf32x3")
     acc = tl.trans(acc)
 
-    tile_mask = row_mask[:, None] & col_mask[None, :]
     batch = batch.to(tl.int64)
+    tile_mask = row_mask[:, None] & col_mask[None, :]
     tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]
     running_mean = tl.load(running_mean_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
     running_var = tl.load(running_var_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)

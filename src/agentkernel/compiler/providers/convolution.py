@@ -12,6 +12,12 @@ from agentkernel.compiler.convolutions.schedules import (
     copied,
     first_read,
 )
+from agentkernel.compiler.convolutions.statistics import (
+    StatisticsStep,
+    emit_statistics_step,
+    statistics_facts,
+    statistics_schedules,
+)
 from agentkernel.compiler.convolutions.step import (
     ConvolutionStep,
     convolution_facts,
@@ -22,6 +28,7 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.products.step import scope_of
+from agentkernel.compiler.providers.product import write_several
 from agentkernel.compiler.providers.protocol import (
     LAUNCH_US,
     AnySchedule,
@@ -70,3 +77,33 @@ class Convolution:
     def pattern(self, step: ConvolutionStep) -> str:
         """With or without an epilogue."""
         return "convolution_epilogue" if step.followers else "convolution"
+
+
+class ConvolutionStatistics:
+    """Provider of convolutions that gather the statistics of their result."""
+
+    own = True
+
+    def schedules(self, step: StatisticsStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles of one part's places, which end with a picture."""
+        facts = statistics_facts(step, setting.symbols)
+        found = convolution_schedules(facts, setting.target, setting.sampled)
+        return statistics_schedules(found)
+
+    def write(
+        self, step: StatisticsStep, schedule: AnySchedule, forward: Forward,
+        outputs: Sequence[Output],
+    ) -> None:  # fmt: skip
+        """Allocate the result and the parts, and launch the convolution."""
+        assert isinstance(schedule, dict)
+        wanted = {Store(part, contiguous_strides(part.shape)): part.name for part in step.parts}
+        write_several(step, wanted, schedule, forward, emit_statistics_step)
+
+    def work_us(self, step: StatisticsStep, symbols: Symbols) -> float:
+        """The convolution's, and the parts."""
+        parts = moved_us(step.parts[1:], symbols)
+        return Convolution().work_us(step.anchor, symbols) + parts
+
+    def pattern(self, step: StatisticsStep) -> str:
+        """Always the same."""
+        return "convolution_statistics"
