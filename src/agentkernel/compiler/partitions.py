@@ -15,7 +15,7 @@ from agentkernel.compiler.attention_match import ATTENTION_OP
 from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
-from agentkernel.compiler.drop_in.envelope import refused_set
+from agentkernel.compiler.drop_in.envelope import adopt_limits, refused_set
 from agentkernel.compiler.drop_in.interface import returned_classes, returned_text
 from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
@@ -29,6 +29,7 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
+from agentkernel.compiler.rewrite.columns import with_columns_apart
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
@@ -141,6 +142,11 @@ def _partitions(
         raise UnsupportedOp("constructor", constructor.obstacle)
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
+    apart = with_columns_apart(captured)
+    if apart is not None:
+        adopt_limits(problem, captured, apart)
+        parts = compile_graph(problem, apart, constructor, precision)
+        choices = _beside(choices, [*parts.own_products().joined_products()])
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
         last = compile_graph(
             problem, captured, constructor, precision, convolutions="channels_last"
