@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from agentkernel.compiler.convolutions.schedules import by_sums
+from agentkernel.compiler.convolutions.statistics import PART, StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
@@ -78,6 +79,8 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
             chosen[step] = STEP
         elif isinstance(step, ConvolutionStep):
             chosen[step] = SUMS if by_sums(step.geometry) else _windows(step)
+        elif isinstance(step, StatisticsStep):
+            chosen[step] = WINDOWS | {"APART": 1, "BLOCK_N": PART}
         elif isinstance(step, Region):
             chosen[step] = _region(step, compiled, form)
     return chosen

@@ -13,7 +13,8 @@ from torch import fx, nn
 from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
-from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of, multiplied
 from agentkernel.compiler.drop_in.envelope import import_block
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.drop_in.wrapper import DropInSource
@@ -40,7 +41,7 @@ from agentkernel.tools.search.store import StepKey
 
 AnyStep = (
     Region | ProductStep | PairStep | JoinedStep | RowPartsStep | ConvolutionStep
-    | AttentionStep | RecurrenceStep | LibraryStep | LinearStep
+    | StatisticsStep | AttentionStep | RecurrenceStep | LibraryStep | LinearStep
 )  # fmt: skip
 
 
@@ -89,6 +90,7 @@ class IsolatedStep:
         """What a kernel of ours multiplies for it: two operations for each element of a result and
         of the inner dimension; of causal attention half, of a triangular product its share."""
         step, symbols = self.step, self.compiled.symbols
+        step = step.anchor if isinstance(step, StatisticsStep) else step
         if isinstance(step, ProductStep):
             inner = step.node.args[0].shape[-1]
             flops = 2 * symbols.hint(numel(step.node.shape) * inner)
@@ -101,7 +103,7 @@ class IsolatedStep:
         if isinstance(step, RowPartsStep):
             return self._multiplied(symbols.hint(step.multiplied), "matmul")
         if isinstance(step, ConvolutionStep):
-            return self._multiplied(step.multiplied(symbols), "matmul", "tf32")
+            return self._multiplied(multiplied(step.node, step.geometry, symbols), "matmul", "tf32")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
@@ -184,7 +186,7 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
     if isinstance(step, JoinedStep):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, RowPartsStep):
+    if isinstance(step, RowPartsStep | StatisticsStep):
         return tuple(Output(x, x.name, contiguous_strides(x.shape)) for x in step.parts)
     if isinstance(step, RecurrenceStep):
         return tuple(Output(x, x.name, step.strides(x)) for x in step.parts)

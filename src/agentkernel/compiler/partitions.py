@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
 import torch
+from torch import fx
 
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.attention_match import ATTENTION_OP
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
-from agentkernel.compiler.drop_in.envelope import refused_set
+from agentkernel.compiler.drop_in.envelope import adopt_limits, refused_set
 from agentkernel.compiler.drop_in.interface import returned_classes, returned_text
 from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.lowering.convolutions import MOST_TAPS, MOVABLE
+from agentkernel.compiler.lowering.convolutions import MOST_TAPS, MOVABLE, lies_apart
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
 from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
@@ -28,6 +30,7 @@ from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.recurrence import RECURRENT, RecurrenceStep
+from agentkernel.compiler.rewrite.columns import with_columns_apart
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
@@ -123,11 +126,9 @@ WORTH_FIXING_US = 4.0
 
 def _much_in_calls(compiled: Compiled) -> bool:
     """Whether such calls take at least a quarter of the time, and more than launches."""
-    time_us = {
-        step: provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
-    }
-    calls_us = sum(time_us[step] for step in _plain_calls(compiled))
-    return calls_us > WORTH_FIXING_US and 4 * calls_us >= sum(time_us.values())
+    calls = _plain_calls(compiled)
+    calls_us = sum(provider_of(step).work_us(step, compiled.symbols) for step in calls)
+    return calls_us > WORTH_FIXING_US and 4 * calls_us >= _estimated_us(compiled)
 
 
 def _partitions(
@@ -142,11 +143,20 @@ def _partitions(
         raise UnsupportedOp("constructor", constructor.obstacle)
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
+    apart = with_columns_apart(captured)
+    if apart is not None:
+        adopt_limits(problem, captured, apart)
+        parts = compile_graph(problem, apart, constructor, precision)
+        choices = _beside(choices, [*parts.own_products().joined_products()])
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
         last = compile_graph(
             problem, captured, constructor, precision, convolutions="channels_last"
         )
         choices += _with_products(last, policy)[:1]
+    if any(map(_lies_apart, plain.partition.steps)):
+        products = compile_graph(problem, captured, constructor, precision, convolutions="products")
+        rivals = _with_products(products.own_convolutions(), policy)
+        choices = _beside(choices, rivals)
     if any(map(written_out, plain.partition.steps)):
         sums = compile_graph(problem, captured, constructor, precision, convolutions="written_out")
         choices = (_with_convolutions(sums, policy) or _with_products(sums, policy)[:1]) + choices
@@ -167,12 +177,44 @@ def _partitions(
     return kept
 
 
+def _lies_apart(step: object) -> bool:
+    """Whether a step is a convolution that has a form as a product."""
+    call = step.node.attrs[0] if isinstance(step, LibraryStep) and step.node.attrs else None
+    return isinstance(call, fx.Node) and lies_apart(call) is not None
+
+
+CLOSE = 1.1
+"""Ratio of estimates within which they do not tell which of two is faster."""
+
+
+def _beside(choices: list[Compiled], rivals: list[Compiled]) -> list[Compiled]:
+    """Rivals that are estimated to be faster than the first of `choices` before these, and those
+    that may be so behind them."""
+    us = {item: _estimated_us(item) for item in (choices[0], *rivals)}
+    ordered, known = sorted(rivals, key=lambda item: us[item]), us[choices[0]]
+    faster = [item for item in ordered if us[item] * CLOSE < known]
+    level = [item for item in ordered if known <= us[item] * CLOSE and us[item] < known * CLOSE]
+    return [*faster, *choices, *level]
+
+
+def _estimated_us(compiled: Compiled) -> float:
+    """About what all steps take, one after the other."""
+    return sum(
+        provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
+    )
+
+
 def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:
-    """Convolutions as kernels of our own, where ours do one."""
+    """Convolutions as kernels of our own, where ours do one; those that gather the statistics of
+    norms behind them before or beside the others, by the estimate."""
     own = plain.own_convolutions()
     if not any(isinstance(step, ConvolutionStep) for step in own.partition.steps):
         return []
-    return _with_products(own, policy)[:1]
+    found = _with_products(own, policy)[:1]
+    gathered = plain.convolution_statistics()
+    if gathered is plain:
+        return found
+    return _beside(found, _with_products(gathered.own_convolutions(), policy)[:1])
 
 
 def written_out(step: object) -> bool:
@@ -243,7 +285,7 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, ConvolutionStep) for step in steps):
+    if any(isinstance(step, ConvolutionStep | StatisticsStep) for step in steps):
         return "convolution"
     if any(isinstance(step, RecurrenceStep) for step in steps):
         return "recurrence"

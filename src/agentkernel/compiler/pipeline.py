@@ -12,6 +12,7 @@ import torch
 
 from agentkernel.compiler.attention import with_attention
 from agentkernel.compiler.axes import IncompatibleAxes, contiguous_strides
+from agentkernel.compiler.convolutions.statistics import with_statistics, with_statistics_steps
 from agentkernel.compiler.convolutions.step import with_convolution_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.drop_in.wrapper import DropInSource, write
@@ -71,7 +72,10 @@ class Compiled:
             yield replace(self, partition=joined)
 
     def _from_row_parts(self) -> Compiled:
-        outputs = with_row_parts(self.graph.outputs, self.symbols.hint)
+        return self._of(with_row_parts(self.graph.outputs, self.symbols.hint))
+
+    def _of(self, outputs: tuple[Node, ...]) -> Compiled:
+        """The same with other values for the graph's; itself where they cannot be partitioned."""
         if all(one is two for one, two in zip(outputs, self.graph.outputs, strict=True)):
             return self
         graph = replace(self.graph, outputs=outputs)
@@ -91,7 +95,12 @@ class Compiled:
 
     def own_convolutions(self) -> Compiled:
         """The same with the convolutions that our kernels do as such, their epilogues fused."""
-        return replace(self, partition=with_convolution_steps(self.partition, self.symbols.hint))
+        found = with_convolution_steps(self.partition, self.symbols.hint)
+        return replace(self, partition=with_statistics_steps(found))
+
+    def convolution_statistics(self) -> Compiled:
+        """The same with the statistics of norms gathered by the convolutions before them."""
+        return self._of(with_statistics(self.graph.outputs, self.symbols.hint))
 
     def library_products(self) -> Compiled:
         """The same with every matrix product as a library call, bias and activation fused into it

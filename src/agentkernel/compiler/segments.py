@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
@@ -86,6 +87,8 @@ def operators_of(step: object) -> tuple[str, ...]:
         nodes: tuple[Node, ...] = step.nodes
     elif isinstance(step, ConvolutionStep):
         nodes = (step.node, *(node for region in step.followers for node in region.nodes))
+    elif isinstance(step, StatisticsStep):
+        nodes = (step.anchor.node,)
     elif isinstance(step, ProductStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
     elif isinstance(step, RowPartsStep):

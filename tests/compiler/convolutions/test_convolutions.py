@@ -50,6 +50,8 @@ STEM = Geometry((7, 7), (2, 2), (3, 3), (3, 3), (1, 1), 1, 3, 64)
 DEPTHWISE = Geometry((7, 7), (1, 1), (3, 3), (3, 3), (1, 1), 192, 1, 1)
 UPWARDS = Geometry((4, 4), (2, 2), (1, 1), (1, 1), (1, 1), 1, 128, 64, transposed=True)
 SPREAD = Geometry((3, 5), (2, 3), (1, 2), (1, 2), (2, 1), 4, 32, 16, transposed=True)
+PATCHES = Geometry((16, 16), (16, 16), (0, 0), (0, 0), (1, 1), 1, 3, 768)
+SMALL = Geometry((4, 4), (4, 4), (0, 0), (0, 0), (1, 1), 1, 3, 96)
 POINT = Geometry((1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1, 256, 128)
 
 
@@ -77,7 +79,7 @@ def cost_of(
     return compiled_cost(kernel, signature, given, options, arch)
 
 
-@pytest.mark.parametrize("shape", [DENSE, STEM, POINT, UPWARDS])
+@pytest.mark.parametrize("shape", [DENSE, STEM, POINT, UPWARDS, PATCHES])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_first_schedule_multiplies_on_hoppers_tensor_cores(shape: Geometry, dtype: str) -> None:
     schedule = convolution_schedules(facts_of(shape, dtype), load_targets()["h200"], 0)[0]
@@ -93,6 +95,21 @@ def test_a_packed_picture_is_read_sixteen_bytes_at_a_time() -> None:
     ptx = cost_of(DENSE, schedule).ptx
     widths = set(re.findall(r"cp\.async\.c[ga]\.shared\.global \[.*?\], 0x(\w+)", ptx))
     assert widths == {"10"} or set(re.findall(r"cp\.async\S+ .*?, 0x(\w+)", ptx)) == {"10"}
+
+
+@pytest.mark.parametrize("shape", [PATCHES, SMALL])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_patches_are_read_as_they_lie_without_a_copy(shape: Geometry, dtype: str) -> None:
+    """By the first schedule, in loads of as many neighbours as a patch has, up to 16 bytes."""
+    facts = ConvolutionFacts(shape, 32, (112, 112), (112, 112), dtype)
+    schedule = convolution_schedules(facts, load_targets()["h200"], 0)[0]
+    assert schedule["READ"] == 1
+    cost = cost_of(shape, schedule, dtype)
+    assert cost.stack_bytes == 0
+    widths = {int(item, 16) for item in re.findall(r"cp\.async\S+ .*?, 0x(\w+)", cost.ptx)}
+    wide = min(16, shape.kernel[-1] * (4 if dtype == "float32" else 2))
+    assert min(widths) == wide
+    assert "ld.global" not in cost.ptx
 
 
 @pytest.mark.parametrize("arch", [80, 89, 100, 120])

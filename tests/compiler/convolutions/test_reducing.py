@@ -91,6 +91,8 @@ def test_a_reduction_of_channels_is_done_in_the_tile(box: Sandboxed, name: str) 
     layer, end, sizes = ENDS[name]
     text = checked(box, Chain(layer, end).eval(), torch.randn(sizes))
     assert "_of_channels(" in text
+    if name == "softmax":
+        assert "tl.cast(x_dim2, tl.int64)" in text
 
 
 def test_it_reads_what_lies_beside_channels_places_and_elements(box: Sandboxed) -> None:

@@ -126,7 +126,7 @@ def softmax_kernel(
     batch = batch.to(tl.int64)
     softmax_of_channels(
         tl.trans(acc), batch[:, None], cols.to(tl.int64)[:, None], col_mask[:, None],
-        out_ptr, x_dim3, x_dim2, BLOCK_N, BLOCK_M,
+        out_ptr, tl.cast(x_dim3, tl.int64), tl.cast(x_dim2, tl.int64), BLOCK_N, BLOCK_M,
     )
 
 

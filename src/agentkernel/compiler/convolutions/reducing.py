@@ -101,7 +101,8 @@ def reducing_end(
     free = [(key, scope.symbols.wrapper(value)) for key, value in sizes if not value.is_number]
     extras = [item for item in emitter.pointers.items() if item[1] != names[1]]
     passed = {key: "out_ptr" if text == names[1] else key for key, text in emitter.pointers.items()}
-    passed |= {key: key for key, _ in free}
+    # Products of sizes, which addresses are made of, may be past 2**31.
+    passed |= {key: f"tl.cast({key}, tl.int64)" for key, _ in free}
     parameters = ["acc", *given, *passed, "BLOCK_M: tl.constexpr", "BLOCK_N: tl.constexpr"]
     arguments = ["tl.trans(acc)", *given.values(), *passed.values(), "BLOCK_N", "BLOCK_M"]
     text = function_text(name, parameters, kernel_docstring(region, form), [*fixed, *lines])

@@ -27,6 +27,8 @@ FEW = 256
 """Elements of a window up to which its taps and channels may be one index of K."""
 MANY = 400
 """Places of a picture that has tiles of its own: the last of them may be almost empty."""
+WIDE = 4
+"""Neighbouring elements that a load takes at once: 8 bytes of 16-bit floats, 16 of fp32."""
 NARROW = 64
 """Planes and places of a depthwise tile: fewer leave lanes idle."""
 
@@ -103,10 +105,19 @@ def _reads(facts: ConvolutionFacts) -> list[int]:
 def _plain_reads(shape: Geometry) -> list[int]:
     if shape.taps == 1:
         return [AS_IT_LIES, PACKED]
+    if shape.is_patches:
+        # Each element is read once: a copy would be a pass more, where neighbours make wide loads.
+        wide = shape.kernel[-1] >= WIDE
+        return [AT_ONCE, PACKED] if wide else [PACKED, AT_ONCE]
     small = shape.inside * shape.taps <= FEW and not shape.transposed
     if small and shape.inside < 16:
         return [AT_ONCE, PACKED]
     return [PACKED, AS_IT_LIES] if shape.inside >= 16 else [PACKED]
+
+
+def first_read(facts: ConvolutionFacts) -> int:
+    """How the picture is read by the likeliest schedules."""
+    return _reads(facts)[0]
 
 
 def copied(facts: ConvolutionFacts) -> float:
@@ -128,6 +139,8 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     for read in _reads(facts):
         # An address for each element, as AT_ONCE has them, spills where K is deep.
         deep = 64 if half and read != AT_ONCE else 32
+        if read == AT_ONCE and shape.is_patches and shape.inside * shape.taps % deep:
+            deep = 16  # a mask of K makes narrow loads of wide ones
         tiles = _woven(shape, wide, deep) or [(wide, 128, deep, 3), (wide, 128, deep, 4)]
         if not shape.transposed:
             tiles += [(wide, 64, deep, 4), (wide, 256, deep, 3), (max(wide // 2, 16), 128, deep, 4)]

@@ -76,6 +76,14 @@ class Geometry:
         return math.prod(self.stride) if self.transposed else 1
 
     @property
+    def is_patches(self) -> bool:
+        """Whether windows lie side by side in the picture: every element is read once, and none is
+        padding."""
+        plain = not (self.transposed or self.turned) and self.groups == 1 and self.taps > 1
+        whole = self.kernel == self.stride and not any((*self.padding, *self.after))
+        return plain and whole and all(gap == 1 for gap in self.dilation)
+
+    @property
     def is_depthwise(self) -> bool:
         """Whether every output channel reads one input channel."""
         return self.inside == 1 and not self.transposed and not self.turned

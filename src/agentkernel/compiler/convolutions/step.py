@@ -82,13 +82,6 @@ class ConvolutionStep(AnchorStep):
             return ()
         return replace(self, epilogue=None), *self.followers
 
-    def multiplied(self, symbols: Symbols) -> int:
-        """Floating-point operations: two for each tap of a channel that a place reads."""
-        shape = self.geometry
-        places = self.node.args[0].shape if shape.transposed else self.node.shape
-        channels = shape.outside if shape.transposed else shape.inside
-        return 2 * symbols.hint(numel(places)) * channels * shape.taps
-
 
 def geometry_of(node: Node) -> Geometry | None:
     """The constants of a library call that is a convolution; None where none of our kernels does
@@ -123,6 +116,14 @@ def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:
         return None
     after = tuple(before + more for before, more in zip(padding, extra, strict=True))
     return replace(shape, padding=padding, after=after, transposed=False, turned=True)
+
+
+def multiplied(node: Node, shape: Geometry, symbols: Symbols) -> int:
+    """Floating-point operations of a convolution: two for each tap of a channel that a place
+    reads."""
+    places = node.args[0].shape if shape.transposed else node.shape
+    channels = shape.outside if shape.transposed else shape.inside
+    return 2 * symbols.hint(numel(places)) * channels * shape.taps
 
 
 def with_convolution_steps(partition: Partition, hint: Hint) -> Partition:
@@ -223,16 +224,17 @@ RESERVED = frozenset((
 
 
 def emit_convolution_step(
-    step: ConvolutionStep, schedule: dict[str, int], name: str, out: str, scope: Scope
-) -> KernelCode:
-    """The convolution's kernels and launch lines."""
+    step: ConvolutionStep, schedule: dict[str, int], name: str, out: str, scope: Scope,
+    end: End | None = None,
+) -> KernelCode:  # fmt: skip
+    """The convolution's kernels and launch lines, with another `end` than the step's own."""
     lines: list[str] = []
     wanted = ("picture", "weight", "bias")
     operands = [
         operand_text(arg, word, scope, lines)
         for arg, word in zip(step.node.args, wanted, strict=False)
     ]
-    text, function, second = _end_of(step, schedule, (name, out), scope)
+    text, function, second = end or _end_of(step, schedule, (name, out), scope)
     sizes = [
         tuple(scope.symbols.wrapper(size) for size in node.shape[2:])
         for node in (step.node.args[0], step.node)
@@ -256,7 +258,7 @@ def emit_convolution_step(
     )
 
 
-class _End(NamedTuple):
+class End(NamedTuple):
     """What follows the sums in their tile: lines, the function that they call, a second kernel."""
 
     text: EpilogueText = EpilogueText()
@@ -266,26 +268,26 @@ class _End(NamedTuple):
 
 def _end_of(
     step: ConvolutionStep, schedule: dict[str, int], names: tuple[str, str], scope: Scope
-) -> _End:
+) -> End:
     """The end under `schedule`; `names`: of the kernel and of the result."""
     node, region, text = step.node, step.epilogue, EpilogueText()
     reserved = _reserved(step.geometry, schedule)
     if region and step.reduced == "channels":
-        return _End(*reducing_end(node, region, _groups(node, region), schedule, names, scope))
+        return End(*reducing_end(node, region, _groups(node, region), schedule, names, scope))
     if region and step.reduced == "places":
         groups = _groups(node, region)
         found = places_end(node, region, groups, schedule, names, scope, reserved)
-        return _End(found.text, second=found.finish)
+        return End(found.text, second=found.finish)
     if region:
         text = epilogue_text(
             region, {node: "acc"}, _groups(node, region), scope, batch="batch[None, :]",
             reserved=reserved,
         )  # fmt: skip
     if step.window is None:
-        return _End(text)
+        return End(text)
     more, function = pooling_end(step.window, names, scope, dict(text.extras))
     lines, extras = (*text.lines, *more.lines), (*text.extras, *more.extras)
-    return _End(EpilogueText(lines, extras, text.helpers | more.helpers), function)
+    return End(EpilogueText(lines, extras, text.helpers | more.helpers), function)
 
 
 def _stem(name: str, scope: Scope) -> str:

@@ -58,9 +58,9 @@ def lowers(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowe
     return register
 
 
-ConvolutionForm = Literal["whole", "channels_last", "written_out"]
-"""How convolutions are lowered: as calls, as calls on channels-last memory, or, depthwise ones of
-few taps, as sums of shifted reads, the others as calls."""
+ConvolutionForm = Literal["whole", "channels_last", "written_out", "products"]
+"""How convolutions are lowered: as calls; as calls on channels-last memory; depthwise ones of few
+taps as sums of shifted reads; those whose windows lie apart as products. The others are calls."""
 
 
 @dataclass

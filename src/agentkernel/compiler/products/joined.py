@@ -26,6 +26,7 @@ from agentkernel.compiler.products.step import (
     ProductStep,
     Scope,
     gemm_facts,
+    is_range,
     operand_text,
     product_code,
     product_epilogue,
@@ -100,7 +101,8 @@ def _groups(steps: Sequence[object]) -> Iterator[list[ProductStep]]:
 def _plain(step: ProductStep) -> bool:
     a, b = step.node.args
     weight = stored_operands(step)[1][0]
-    return len(b.shape) == 2 and weight.root is weight and not step.triangles and len(a.shape) > 1
+    whole = weight.root is weight or is_range(weight)
+    return len(b.shape) == 2 and whole and not step.triangles and len(a.shape) > 1
 
 
 def _alike(one: ProductStep, two: ProductStep) -> bool:

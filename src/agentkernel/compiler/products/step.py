@@ -8,7 +8,14 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from agentkernel.compiler.axes import Access, Atom, Hint, Store, contiguous_strides
+from agentkernel.compiler.axes import (
+    Access,
+    Atom,
+    Hint,
+    IncompatibleAxes,
+    Store,
+    contiguous_strides,
+)
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
 from agentkernel.compiler.expressions import Symbols, Text, tensor_text
@@ -18,6 +25,7 @@ from agentkernel.compiler.fusion import (
     Partition,
     Region,
     Step,
+    analyse,
     index_strides,
 )
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of
@@ -128,7 +136,9 @@ class ProductStep(AnchorStep):
 
 
 def with_product_steps(partition: Partition, hint: Hint) -> Partition:
-    """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
+    """Every product as our own GEMM, with the pointwise region behind it as its epilogue. What one
+    region makes of several products is one region each, where all of them are epilogues."""
+    partition = _by_products(partition, hint)
 
     def served(step: LibraryStep, region: Region | None) -> ProductStep | None:
         if step.node.op != "product":
@@ -139,6 +149,48 @@ def with_product_steps(partition: Partition, hint: Hint) -> Partition:
         return ProductStep(step.node, region if rotation else None, rotation)
 
     return with_anchors(partition, served)
+
+
+def _by_products(partition: Partition, hint: Hint) -> Partition:
+    steps: list[Step] = []
+    for step in partition.steps:
+        parts = _parts(step, partition, hint) if isinstance(step, Region) else []
+        steps += parts or [step]
+    return Partition(tuple(steps), partition.outputs)
+
+
+def _parts(region: Region, partition: Partition, hint: Hint) -> list[Region]:
+    """A region for each result, where each is an epilogue of a product of its own; else none."""
+    if region.reduces or region.scatters or len(region.stores) < 2:
+        return []
+    found: list[Region] = []
+    products: dict[Node, None] = {}
+    for store in region.stores:
+        needed = _needed(store.node, frozenset(region.nodes))
+        try:
+            part = analyse([node for node in region.nodes if node in needed], [store], hint)
+        except IncompatibleAxes:
+            return []
+        read = [node for node in part.reads if node.op == "product"]
+        if len(read) != 1 or partition.only_region(read[0]) is not region or read[0] in products:
+            return []
+        if epilogue_groups(read[0], part) is None and rotation_of(read[0], part, hint) is None:
+            return []
+        products[read[0]] = None
+        found.append(part)
+    return found
+
+
+def _needed(value: Node, inside: frozenset[Node]) -> set[Node]:
+    """The nodes of a region, `inside`, that a value of it is computed from, itself included."""
+    found: set[Node] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if node not in found and (node in inside or node.kind == "view"):
+            found.add(node)
+            waiting += node.args
+    return found
 
 
 def with_anchors(
@@ -345,13 +397,28 @@ def stored_operands(anchor: ProductStep) -> list[tuple[Node, str]]:
     return [(item.args[0] if turned else item, wanted) for item, wanted, turned in found]
 
 
+def is_range(operand: Node) -> bool:
+    """True for rows or columns that follow each other of a matrix that is stored."""
+    if operand.op != "slice" or operand.kind != "view" or len(operand.shape) != 2:
+        return False
+    return operand.args[0].kind == "input" and operand.attrs[2] == 1
+
+
 def operand_text(stored: Node, wanted: str, scope: Scope, lines: list[str]) -> str:
-    """The wrapper's expression of an operand; a view without a name is copied in `lines`."""
+    """The wrapper's expression of an operand; a view without a name is copied in `lines`, but rows
+    or columns of a matrix, and one matrix that stands for a batch of them."""
     text = tensor_text(stored, scope.buffers, scope.symbols)
     if text.isidentifier() or stored.kind != "view":
         return text
     variable = scope.names.unique(wanted)
-    lines.append(f"{variable} = {text}.contiguous()")
+    if stored.op == "expand" and stored.args[0].shape == stored.shape[-2:]:
+        below = tensor_text(stored.args[0], scope.buffers, scope.symbols)
+        sizes = ", ".join(scope.symbols.wrapper(size) for size in stored.shape)
+        lines.append(f"{variable} = {below}.contiguous().expand({sizes})")
+    elif is_range(stored):
+        lines.append(f"{variable} = {text}")
+    else:
+        lines.append(f"{variable} = {text}.contiguous()")
     return variable
 
 

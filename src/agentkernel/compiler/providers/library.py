@@ -12,10 +12,11 @@ from torch import fx
 
 from agentkernel.compiler.attention import SDPA, scale_text, sdpa_text
 from agentkernel.compiler.attention_match import ATTENTION_OP, AttentionMatch
+from agentkernel.compiler.convolutions.step import geometry_of, multiplied
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Output
-from agentkernel.compiler.ir import Node, UnsupportedOp, numel
+from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.lowering.convolutions import (
     CHANNELS_LAST,
     channels_to_last,
@@ -23,10 +24,11 @@ from agentkernel.compiler.lowering.convolutions import (
 )
 from agentkernel.compiler.lowering.registry import tensor_operands
 from agentkernel.compiler.providers.protocol import (
-    BYTES_PER_US,
     LAUNCH_US,
     AnySchedule,
     Setting,
+    convolution_us,
+    moved_us,
     product_us,
 )
 
@@ -79,14 +81,18 @@ class Library:
         forward.lines += [f"{name} = {name}.contiguous()" for name in names]
 
     def work_us(self, step: LibraryStep, symbols: Symbols) -> float:
-        """The multiplications of a product; of any other call what goes in and out."""
+        """The multiplications of a product or a convolution, of which cuDNN turns picture and
+        result to channels-last and back; of any other call what goes in and out."""
         node = step.node
-        values = (*node.args, *(step.parts or (node,)))
-        moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in values)
-        work = moved / BYTES_PER_US
+        moved = moved_us((*node.args, *(step.parts or (node,))), symbols)
         if node.op == "product":
-            work = max(work, product_us(node, symbols))
-        return LAUNCH_US + work
+            return LAUNCH_US + max(moved, product_us(node, symbols))
+        geometry = geometry_of(node)
+        if geometry is None or geometry.is_depthwise:
+            return LAUNCH_US + moved
+        flops = multiplied(node, geometry, symbols)
+        turned = 2 * moved_us((node.args[0], node), symbols)
+        return LAUNCH_US + turned + max(moved, convolution_us(flops, node.dtype))
 
     def pattern(self, step: LibraryStep) -> str:
         """The operator."""

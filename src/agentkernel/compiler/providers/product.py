@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
@@ -48,6 +48,7 @@ from agentkernel.compiler.providers.protocol import (
     AnySchedule,
     Setting,
     flop_per_us,
+    moved_us,
     product_us,
 )
 
@@ -70,8 +71,9 @@ class Product:
         _write(step, schedule, forward, outputs, emit_product_step)
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
-        """Its multiplications."""
-        return LAUNCH_US + step.share(symbols) * product_us(step.node, symbols)
+        """Its multiplications, or what goes in and out."""
+        work = step.share(symbols) * product_us(step.node, symbols)
+        return LAUNCH_US + max(moved_us((*step.reads, step.result), symbols), work)
 
     def pattern(self, step: ProductStep) -> str:
         """With or without an epilogue."""
@@ -121,7 +123,7 @@ class RowParts:
         """Allocate the parts and launch the product."""
         assert isinstance(schedule, dict)
         wanted = {_contiguous(part): f"{part.name}s" for part in step.parts}
-        _write_several(step, wanted, schedule, forward, emit_row_parts_step)
+        write_several(step, wanted, schedule, forward, emit_row_parts_step)
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -151,7 +153,7 @@ class Joined:
         """Allocate the results and launch all products."""
         assert isinstance(schedule, dict)
         wanted = {store: store.node.name for store in step.stores}
-        _write_several(step, wanted, schedule, forward, emit_joined_step)
+        write_several(step, wanted, schedule, forward, emit_joined_step)
 
     def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -162,10 +164,18 @@ class Joined:
         return "gemm_joined"
 
 
-Several = TypeVar("Several", RowPartsStep, JoinedStep)
+class Stores(Protocol):
+    """A step that stores several values."""
+
+    @property
+    def node(self) -> Node:
+        """What its kernel is called after."""
 
 
-def _write_several(
+Several = TypeVar("Several", bound=Stores)
+
+
+def write_several(
     step: Several, wanted: Mapping[Store, str], schedule: GemmSchedule, forward: Forward,
     emit: Callable[[Several, GemmSchedule, str, Sequence[str], Scope], KernelCode],
 ) -> None:  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -64,6 +64,9 @@ FLOP_PER_US = 1e8
 """About what an fp32-accurate product reaches there (SCHEDULES.md)."""
 HALF_FLOP_PER_US = 6.5e8
 """The same of a product of 16-bit operands."""
+CONVOLUTION_FLOP_PER_US, HALF_CONVOLUTION_FLOP_PER_US = 2e8, 3.8e8
+"""About what a convolution reaches: in TF32 (134 to 235 TFLOP/s on an H200), and of 16-bit floats
+(3 x 3 taps of 128 channels)."""
 LAUNCH_US = 1.0
 """What a kernel takes at least."""
 
@@ -77,3 +80,15 @@ def product_us(product: Node, symbols: Symbols) -> float:
 def flop_per_us(dtype: torch.dtype) -> float:
     """About what a product of operands of `dtype` reaches on an H100 or H200 (SCHEDULES.md)."""
     return HALF_FLOP_PER_US if dtype in (torch.float16, torch.bfloat16) else FLOP_PER_US
+
+
+def convolution_us(flops: float, dtype: torch.dtype) -> float:
+    """The multiplications of a convolution."""
+    half = dtype in (torch.float16, torch.bfloat16)
+    return flops / (HALF_CONVOLUTION_FLOP_PER_US if half else CONVOLUTION_FLOP_PER_US)
+
+
+def moved_us(values: Iterable[Node], symbols: Symbols) -> float:
+    """What a kernel takes to load or store these values once."""
+    moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in values)
+    return moved / BYTES_PER_US

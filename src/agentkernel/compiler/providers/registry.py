@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.convolutions.statistics import StatisticsStep
 from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import LibraryStep, Region
 from agentkernel.compiler.products.joined import JoinedStep
@@ -12,7 +13,7 @@ from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.attention import Attention
-from agentkernel.compiler.providers.convolution import Convolution
+from agentkernel.compiler.providers.convolution import Convolution, ConvolutionStatistics
 from agentkernel.compiler.providers.library import Library
 from agentkernel.compiler.providers.linear import Linear, LinearStep
 from agentkernel.compiler.providers.product import Joined, Pair, Product, RowParts
@@ -26,6 +27,7 @@ from agentkernel.compiler.recurrence import RecurrenceStep
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
     ConvolutionStep: Convolution(),
+    StatisticsStep: ConvolutionStatistics(),
     ProductStep: Product(),
     PairStep: Pair(),
     JoinedStep: Joined(),

@@ -14,14 +14,14 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output, Region, index_strides
-from agentkernel.compiler.ir import Expr, Node, numel
+from agentkernel.compiler.ir import Expr, Node
 from agentkernel.compiler.kernel import KernelRequest, emit_kernel
 from agentkernel.compiler.providers.protocol import (
-    BYTES_PER_US,
     LAUNCH_US,
     AnySchedule,
     Decision,
     Setting,
+    moved_us,
 )
 from agentkernel.compiler.rows_reductions import reduction_depth
 from agentkernel.compiler.rows_sweeps import CACHED_BYTES
@@ -59,10 +59,10 @@ class Rows:
         forward.schedule[name] = schedule.constants
 
     def work_us(self, step: Region, symbols: Symbols) -> float:
-        """What it loads and stores, each buffer once, at the copy bandwidth."""
+        """What it loads and stores, each buffer once, at the copy bandwidth; of rows that neither
+        registers nor the cache hold, and that are made anew, twice what is read of them."""
         buffers = {*step.reads, *(store.node for store in step.stores)}
-        moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in buffers)
-        return LAUNCH_US + moved / BYTES_PER_US
+        return LAUNCH_US + moved_us(buffers, symbols) + moved_us(_again(step, symbols), symbols)
 
     def pattern(self, step: Region) -> str:
         """Scatter, norm, softmax, reduction or pointwise."""
@@ -351,6 +351,16 @@ def _reduction_spaces(region: Region, rows: int, length: int) -> Iterator[Space]
         chunks = [count for count in powers(2, 1024) if length // count >= 1024]
         axes = {"block_cols": powers(1024, 8192), "chunks": chunks}
         yield "split", {**axes, "num_warps": powers(4, 16)}, 8192
+
+
+def _again(region: Region, symbols: Symbols) -> list[Node]:
+    """What is read once for reductions, and once more for what is made of them."""
+    length = symbols.hint(region.col_count)
+    held = length <= PERSISTENT_LIMIT or length * _widest(region) <= CACHED_BYTES
+    if not region.reduces or held or not any(region.spans(x.node)[1] for x in region.stores):
+        return []
+    loads = region.layout.loads.items()
+    return list({access.buffer for node, access in loads if region.spans(node)[1]})
 
 
 def _widest(region: Region) -> int:

@@ -262,7 +262,7 @@ def rewrite(
     infinities stay where eager has them; without, rules come in that hold for finite values only.
     `captured` is left as it is. Parameters are taken to be finite.
     """
-    graph = _copied(captured)
+    graph = copied(captured)
     placeholders = frozenset(captured.parameters) | frozenset(captured.constants)
     draft = Draft(graph, placeholders, sizes_of(captured), infinities)
     search = _Search(draft, [rule for rule in rules if not (infinities and rule.finite_only)])
@@ -328,7 +328,7 @@ class _Search:
         return True
 
 
-def _copied(captured: Captured) -> Graph:
+def copied(captured: Captured) -> Graph:
     """The graph again, without run-time checks of dtypes."""
     graph = Graph()
     made: dict[Node, Node] = {}
