@@ -103,9 +103,7 @@ def test_any_form(
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("name", ["gru", "lstm_of_three_layers"])
-def test_who_reads_the_outputs_may_return_them_too(
-    box: Sandboxed, name: str, whole: bool
-) -> None:
+def test_who_reads_the_outputs_may_return_them_too(box: Sandboxed, name: str, whole: bool) -> None:
     """Eager's outputs of sequences lie step after step, and a kernel reads them as it stores."""
     torch.manual_seed(0)
     layer = LAYERS[name]()
@@ -146,7 +144,8 @@ def test_layers_of_two_directions_follow_each_other() -> None:
 def test_the_librarys_layer_stays_a_rival() -> None:
     loaded = problem_from_module(Head(nn.GRU(5, 16), whole=False).eval(), [torch.randn(4, 3, 5)])
     every = partitions(loaded, capture(loaded), "mixed")
-    assert steps_of(every[0]) and not steps_of(every[-1])
+    assert steps_of(every[0])
+    assert not steps_of(every[-1])
 
 
 def test_projected_states_are_left_to_the_library() -> None:

@@ -95,7 +95,6 @@ class RecurrenceStep:
         matrices = form.slots + form.layers - 1 if form.directions == 1 else form.slots
         return matrices * GATES[form.cell] * units * units * self.node.dtype.itemsize
 
-
     def strides(self, part: Node) -> Shape:
         """Elements from one position of a result to the next along each dimension."""
         if part.attrs[0] == 0 and self.form.batch_first and self.time_outside:
@@ -234,7 +233,14 @@ class _Text:
         spec, form, names = self.spec, self.spec.form, self.spec.names
         blocks = -(-spec.units // self.schedule["BLOCK_H"])
         grid = f"{form.slots * blocks}, {tiles_text(spec.batch, self.schedule['BLOCK_B'])}"
-        given = [*names.gates, names.states, names.cells, names.output, names.last, names.last_cells]
+        given = [
+            *names.gates,
+            names.states,
+            names.cells,
+            names.output,
+            names.last,
+            names.last_cells,
+        ]
         options = [f"{key}={value}" for key, value in self.schedule.items() if key != "IEEE"]
         count = spec.steps if form.layers == 1 else f"{spec.steps} + {form.layers - 1}"
         # Odd numbers above 1 are one kind of number to Triton's compiler, others are three.
@@ -269,8 +275,8 @@ class _Text:
         """Lines of the program's slot, its sequences, units and step."""
         form = self.spec.form
         name = {"lstm": "an LSTM", "gru": "a GRU"}.get(form.cell, f"an RNN with {form.cell}")
-        what = f"One step of {name}" + (" in both directions" if form.directions == 2 else "")
-        yield f'"""{what if form.layers == 1 else f"Step `launch - slot` of each layer of {name}"}."""'
+        what = "Step `launch - slot` of each layer of" if form.layers > 1 else "One step of"
+        yield f'"""{what} {name}{" in both directions" if form.directions == 2 else ""}."""'
         yield f"UNITS: tl.constexpr = {self.spec.units}"
         yield "BLOCKS: tl.constexpr = (UNITS + BLOCK_H - 1) // BLOCK_H"
         if form.slots > 1:
@@ -327,7 +333,9 @@ class _Text:
             yield "else:"
             yield from (f"    {line}" for line in _picked(self._kinds("below"), 1, form.slots))
             yield f"    total = {zeros}"
-            yield from (f"    {line}" for line in self._products("below", "before - plane", "total"))
+            yield from (
+                f"    {line}" for line in self._products("below", "before - plane", "total")
+            )
         total = "total"
         if form.cell == "gru":
             total = "own_total"
@@ -361,7 +369,7 @@ class _Text:
 
     def _cell(self) -> Iterator[str]:
         """Lines from the sums to the new state, and its stores."""
-        spec, form, names = self.spec, self.spec.form, self.spec.names
+        form, names = self.spec.form, self.spec.names
         yield "place = rows * UNITS + units"
         if form.cell == "lstm":
             slot = "slot * plane + " if form.slots > 1 else ""

@@ -181,7 +181,6 @@ def _refuse(call: str) -> UnsupportedOp:
     return UnsupportedOp(call, "of these types or dimensions")
 
 
-@lowers("linear.default")
 def linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Node:
     """x @ weight^T + bias. Raises UnsupportedOp."""
     if not _plain(x, weight) or len(weight.shape) != 2:
@@ -190,6 +189,9 @@ def linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> 
     if bias is None:
         return result
     return state.b.pointwise("add", state.compute(result), state.compute(bias))
+
+
+lowers("linear.default")(linear)
 
 
 @lowers("bilinear.default")

@@ -101,4 +101,5 @@ def _names(step: RecurrenceStep, forward: Forward, lines: list[str]) -> Names:
         # Read once: a module's parameters are looked up slowly, and the launches are many.
         weights.append(unique(wanted))
         lines.append(f"{weights[-1]} = {text}")
-    return Names(tuple(texts[:count]), states, cells, *results, tuple(weights))
+    output, last, last_cells = results
+    return Names(tuple(texts[:count]), states, cells, output, last, last_cells, tuple(weights))

@@ -10,9 +10,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch._C import DispatchKey
     from torch._ops import OpOverload
-    from torch import Tensor
 
 
 KNOWN_TORCH = ("2.11", "2.12", "2.13")
@@ -159,8 +159,8 @@ def recurrences_by_shape() -> Iterator[None]:
                 _set_kernels(call, dict.fromkeys(before[call], _results_of_recurrence))
             yield
         finally:
-            decomposition_table.update(rules)
             for call in calls:
+                decomposition_table[call] = rules[call]
                 _set_kernels(call, before[call])
 
 
