@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from agentkernel.compiler.drop_in.launch import LOOPED, launch_count, launches_in_a_loop
+from agentkernel.compiler.drop_in.wrapper import DropInSource
+from agentkernel.compiler.isolated_step import isolated
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.recurrence import RecurrenceStep
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.forms import accepted_text, compiled_graph, written
+from tests.compiler.forms import STEP, accepted_text, compiled_graph, written
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 BATCH, STEPS, FEATURES = 3, 4, 5
@@ -152,3 +155,19 @@ def test_projected_states_are_left_to_the_library() -> None:
     layer = nn.LSTM(5, 16, proj_size=8)
     compiled = compiled_graph(Whole(layer), [torch.randn(STEPS, BATCH, 5)])
     assert not steps_of(compiled)
+
+
+def test_alone_it_is_timed_as_a_graph() -> None:
+    """Forty-eight launches by Python take a millisecond under any schedule."""
+    compiled = compiled_graph(Whole(nn.LSTM(5, 16)), [torch.randn(STEPS, BATCH, 5)])
+    (step,) = steps_of(compiled)
+    alone = isolated(compiled, step)
+    assert alone is not None
+    assert "class CallGraph" in alone.write(STEP).text
+
+
+def test_a_loop_over_launches_counts_as_many() -> None:
+    text = written(Whole(nn.LSTM(5, 16)), [torch.randn(STEPS, BATCH, 5)], "looped")
+    source = DropInSource(text, (), {})
+    assert launches_in_a_loop(source)
+    assert launch_count(text) >= LOOPED

@@ -26,6 +26,7 @@ from agentkernel.compiler.drop_in.launch import (
     direct_form,
     form_label,
     graph_form,
+    launches_in_a_loop,
     plain_label,
 )
 from agentkernel.compiler.drop_in.wrapper import DropInSource
@@ -293,17 +294,25 @@ class CompilerCoder:
         variants: Sequence[Variant],
         request: DraftRequest,
     ) -> list[Raced]:
-        """They and the launch forms of the fastest, the best first. A form stands behind the plain
-        one that it is hardly faster than."""
-        made = list(variants)
+        """They and the launch forms of the fastest, the best first; of those that launch in a loop
+        the graph form races from the start. A form stands behind the plain one that it is hardly
+        faster than."""
         seen = _seen(request)
+        made = list(variants)
+        for place, item in enumerate(variants):
+            if launches_in_a_loop(item.source):
+                made += _forms_of(item, graph, 0.0, seen, place)
+        first = list(made)
 
         def forms(place: int, time_us: float) -> list[Form]:
-            new = _forms_of(variants[place], graph, time_us, seen, place)
+            if first[place].plain is not None:
+                return []
+            known = seen | {source_sha256(item.source.text) for item in first}
+            new = _forms_of(first[place], graph, time_us, known, place)
             made.extend(new)
             return [Form(item.label, item.source.text) for item in new]
 
-        results = self._rank(problem, variants, request, forms)
+        results = self._rank(problem, first, request, forms)
         raced = [Raced(item, result) for item, result in zip(made, results, strict=True)]
 
         def merit(item: Raced) -> tuple[bool, float, bool]:

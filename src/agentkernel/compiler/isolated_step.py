@@ -35,6 +35,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import OpCost
 from agentkernel.domain.verdict import Precision
+from agentkernel.tools.judge.policy.graph_form import with_graph
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
@@ -137,7 +138,11 @@ class IsolatedStep:
         provider_of(self.step).write(self.step, schedule, forward, self.outputs)
         results = [forward.buffers[output.node] for output in self.outputs]
         forward.lines.append(f"return ({', '.join(results)},)")
-        return DropInSource(_text(forward), tuple(forward.kernels), forward.schedule)
+        text = _text(forward)
+        if isinstance(self.step, RecurrenceStep):
+            # Its many launches take longer than its kernels do, whatever their schedule.
+            text = with_graph(text) or text
+        return DropInSource(text, tuple(forward.kernels), forward.schedule)
 
 
 def _text(forward: Forward) -> str:

@@ -105,6 +105,11 @@ def _bytes(tensor: torch.Tensor) -> int:
     return math.prod(sizes) * tensor.dtype.itemsize
 
 
+def launches_in_a_loop(source: DropInSource) -> bool:
+    """Whether launches by Python take so much of a call that its kernels' time does not show."""
+    return launch_count(source.text) >= LOOPED
+
+
 def launch_count(text: str) -> int:
     """Launches in the forward of a drop-in's `ModelNew`: its kernels, and calls of a library; those
     in a loop count LOOPED times."""
