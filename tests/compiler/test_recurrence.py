@@ -171,3 +171,16 @@ def test_a_loop_over_launches_counts_as_many() -> None:
     source = DropInSource(text, (), {})
     assert launches_in_a_loop(source)
     assert launch_count(text) >= LOOPED
+
+
+def test_a_layer_without_dropout_is_the_same_while_training() -> None:
+    text = written(Whole(nn.LSTM(5, 16, 2)), [torch.randn(STEPS, BATCH, 5)], "looped")
+    assert "training mode" not in text
+    assert "True, 2, 0.0, True, False, False" in text, "cuDNN has no gradients of it otherwise"
+
+
+def test_dropout_between_layers_is_for_eval_mode_alone() -> None:
+    layer = nn.LSTM(5, 16, 2, dropout=0.5)
+    text = written(Whole(layer), [torch.randn(STEPS, BATCH, 5)], "looped")
+    assert "for turn in range" in text
+    assert "training mode computes something else" in text

@@ -26,9 +26,10 @@ from agentkernel.compiler.products.spec import KernelText, call_lines, function
 from agentkernel.compiler.sampling import Point, drawn
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
+from agentkernel.tools.problem.composite_operators import RECURRENT
 
 RECURRENCE = "recurrence"
-RECURRENT = ("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+CALLS = tuple(f"aten.{name}.input" for name in RECURRENT)
 """Calls that have this form."""
 Cell = Literal["lstm", "gru", "tanh", "relu"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}

@@ -25,6 +25,7 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import wrap_line
 from agentkernel.domain.problem import DataStructure, ScalarSpec
 from agentkernel.tools.problem.capture import Captured, quiet
+from agentkernel.tools.problem.composite_operators import DROPOUT, TRAIN, is_recurrent
 from agentkernel.tools.problem.example_call import example_call
 from agentkernel.tools.problem.graph_identity import random_op
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -218,6 +219,8 @@ class _Writer:
             shifted_by_number = words[1].endswith("shift__") and words[2] == "Scalar"
             words[1:] = [NAMED[words[1]], "Tensor_Scalar" if shifted_by_number else words[2]]
         given = [self._value(item) for item in node.args]
+        if is_recurrent(node) and node.args[DROPOUT] == 0:
+            given[TRAIN] = "True"  # cuDNN has gradients of it in this mode alone
         given += [f"{key}={self._value(item)}" for key, item in node.kwargs.items()]
         return f"{'.'.join(words)}({', '.join(given)})"
 

@@ -19,6 +19,7 @@ from agentkernel.tools.problem.composite_operators import (
     kept_tables,
     losses_of_samples,
     recurrences_by_shape,
+    same_in_both_modes,
 )
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.example_call import Example, example_call, real_example
@@ -501,6 +502,8 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
     if tree is None:
         raise ProblemError("The module returns nothing. Expected a tensor or several.")
     constants, literals = _literals(program, named(InputKind.CONSTANT_TENSOR))
+    same_in_both_modes(program.graph_module.graph)
+    program.graph_module.recompile()
     return Captured(
         graph=program.graph_module,
         user_inputs=users,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch._C import DispatchKey
     from torch._ops import OpOverload
+    from torch.fx import Graph, Node
 
 
 KNOWN_TORCH = ("2.11", "2.12", "2.13")
@@ -34,6 +35,10 @@ class _Preserved:
     fake_rule: Callable[..., object] | None
 
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Operators of recurrent layers; those on padded batches are their overloads `input`."""
+DROPOUT, TRAIN = 5, 6
+"""Places of two of their arguments."""
 _PRESERVED: dict[OpOverload, _Preserved] = {}
 _TABLES = threading.RLock()
 
@@ -148,8 +153,7 @@ def recurrences_by_shape() -> Iterator[None]:
     import torch
     from torch._decomp import decomposition_table
 
-    aten = torch.ops.aten
-    calls = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    calls = [getattr(torch.ops.aten, name).input for name in RECURRENT]
     with _TABLES:
         rules = {call: decomposition_table[call] for call in calls}
         before = {call: call.py_kernels.copy() for call in calls}
@@ -177,3 +181,15 @@ def _results_of_recurrence(
     output = x.new_empty((steps, batch, wide))
     last = (x.new_empty(tuple(item.shape)) for item in states)
     return (output.transpose(0, 1) if batch_first else output, *last)
+
+
+def is_recurrent(node: Node) -> bool:
+    """Whether a node of a graph is a recurrent layer on padded batches."""
+    return str(node.target) in [f"aten.{name}.input" for name in RECURRENT]
+
+
+def same_in_both_modes(graph: Graph) -> None:
+    """Let recurrent layers without dropout say so: they compute the same while training."""
+    for node in graph.nodes:
+        if is_recurrent(node) and node.args[DROPOUT] == 0:
+            node.args = (*node.args[:TRAIN], False, *node.args[TRAIN + 1 :])

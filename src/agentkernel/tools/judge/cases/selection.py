@@ -40,6 +40,7 @@ from agentkernel.tools.judge.cases.shapes import (
 from agentkernel.tools.judge.memory import free_memory_on
 from agentkernel.tools.judge.policy.kernel_source import large_numbers, largest_tile, telling_sizes
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
+from agentkernel.tools.problem.composite_operators import is_recurrent
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.specialise import specialise
 
@@ -60,7 +61,6 @@ for a few would take minutes for many."""
 INTERPRETED_ODD_ROWS = 2_500
 """So many rows has an odd set in the interpreter: a program a row takes a millisecond, also where a
 row has five elements."""
-RECURRENT = ("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
 INTERPRETED_STEPS = 16
 """So many steps of all its sequences has a graph with a recurrent layer in the interpreter: one
 depends on the one before, and the programs of one take seconds."""
@@ -160,7 +160,7 @@ def _odd_shapes(
 
 def _interpreted(inputs: ShapeSet, captured: Captured, most: int) -> int:
     """Elements of a set in the interpreter, at most `most`."""
-    if not any(str(node.target) in RECURRENT for node in captured.graph.graph.nodes):
+    if not any(map(is_recurrent, captured.graph.graph.nodes)):
         return most
     return min(most, INTERPRETED_STEPS * count_elements(inputs) // count_rows(inputs))
 
