@@ -117,8 +117,8 @@ def relu_kernel(
             acc = tl.dot(x, w, acc, input_precision="tf32x3")
     acc = tl.trans(acc)
 
-    tile_mask = row_mask[:, None] & col_mask[None, :]
     batch = batch.to(tl.int64)
+    tile_mask = row_mask[:, None] & col_mask[None, :]
     tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]
     running_mean = tl.load(running_mean_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
     running_var = tl.load(running_var_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
@@ -212,20 +212,21 @@ class ModelNew(nn.Module):
         relu_kernel_weight = torch.empty(147456, device=x.device, dtype=x.dtype)
         relu_kernel_pack[(144,)](
             self.conv.weight.contiguous(), relu_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         relu_kernel_picture = torch.empty(x_dim0 * (x_dim2 + 2) * (x_dim3 + 2) * 128, device=x.device, dtype=x.dtype)
         relu_kernel_last[(triton.cdiv((x_dim2 + 2) * (x_dim3 + 2), 128) * 4 * x_dim0,)](
             x, relu_kernel_picture,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128, CHANNELS=32,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128,
+            CHANNELS=32,
         )
         relu_kernel[(triton.cdiv(x_dim0 * x_dim2 * x_dim3, 128) * 1,)](
             relu_kernel_picture, relu_kernel_weight, output, self.norm.running_mean,
             self.norm.running_var, self.norm.weight, self.norm.bias, x_dim0,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
             INDEX=tl.int64 if max(relu_kernel_picture.numel(), output.numel()) > 2147418112 else tl.int32,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128, BLOCK_N=128,
-            BLOCK_K=32, num_warps=8, num_stages=3,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128,
+            BLOCK_N=128, BLOCK_K=32, num_warps=8, num_stages=3,
         )
         return output

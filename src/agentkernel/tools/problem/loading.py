@@ -47,6 +47,7 @@ from agentkernel.tools.problem.packages import (
     is_dotted,
     module_file,
     package_of,
+    pickle_by_value,
 )
 
 if TYPE_CHECKING:
@@ -541,6 +542,7 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
                 f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
                 f"Expected a file that imports by itself. Next: run {run}."
             ) from error
+    pickle_by_value(module)
     return module
 
 

@@ -27,6 +27,8 @@ from agentkernel.tools.judge.policy.expressions import (
     is_inherited,
     is_matmul,
     is_named_result,
+    is_rounding_of_a_gpu,
+    is_torch_alone,
     kept_counts,
     made_text,
     only_raises,
@@ -311,6 +313,8 @@ class _Reading:
             elif isinstance(node, ast.Compare) and "__main__" in map(
                 constant_value, node.comparators
             ):
+                free |= {id(item) for item in ast.walk(node)}
+            elif is_rounding_of_a_gpu(node) and is_torch_alone(self.tree):
                 free |= {id(item) for item in ast.walk(node)}
         for node in ast.walk(self.tree):
             if id(node) in refusing:
