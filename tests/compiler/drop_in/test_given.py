@@ -191,7 +191,7 @@ def test_a_drop_in_refuses_another_configuration(tmp_path: Path) -> None:
     exec(text.text, vars(module))
     own = vars(loaded.namespace)
     for other in (own["Cfg"](acts=(own["Act"].RELU,)), own["Cfg"](inner=own["Inner"](8))):
-        with pytest.raises(ValueError, match="verified for cfg.inner.width=16, cfg.acts.0..name"):
+        with pytest.raises(ValueError, match=r"verified for cfg\.inner\.width=16, "):
             module.ModelNew(other)
     assert isinstance(module.ModelNew(own["Cfg"]()).act, torch.nn.Tanh)
 

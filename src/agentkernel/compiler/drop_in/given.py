@@ -8,6 +8,7 @@ import inspect
 import math
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
+from typing import TypeGuard
 
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -116,7 +117,7 @@ def _members(expression: str, value: object) -> Iterator[tuple[str, object]]:
                 yield f"{expression}.{key}", item
 
 
-def _is_stored(node: ast.AST) -> bool:
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
     """Whether the node gives a name a value."""
     return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
 
