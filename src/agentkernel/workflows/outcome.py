@@ -35,6 +35,8 @@ OUT_OF_TIME = "the time limit was over before it was judged"
 """Why a candidate was left out that a run with more time would judge."""
 BROKEN = tuple(f"{NO_SCHEDULE}{kind}: " for kind in ("load", "compile", "run"))
 """How it begins where the drafts themselves are broken: nothing is known of their speed."""
+LIMIT = "the time limit of "
+"""Stands in the reason where a time limit ended a run before anything was judged."""
 CUT = "interrupted while it was at work"
 """What is said of a candidate that a resumed run goes on with."""
 DISTINGUISHABLE = 1.1

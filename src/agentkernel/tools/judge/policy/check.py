@@ -310,9 +310,10 @@ class _Reading:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and only_raises(node)):
                 refusing |= {id(item) for item in ast.walk(node.test)}
-            elif (isinstance(node, ast.Compare) and "__main__" in map(
-                constant_value, node.comparators
-            )) or (is_rounding_of_a_gpu(node) and is_torch_alone(self.tree)):
+            elif (
+                isinstance(node, ast.Compare)
+                and "__main__" in map(constant_value, node.comparators)
+            ) or (is_rounding_of_a_gpu(node) and is_torch_alone(self.tree)):
                 free |= {id(item) for item in ast.walk(node)}
         for node in ast.walk(self.tree):
             if id(node) in refusing:
