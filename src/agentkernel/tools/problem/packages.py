@@ -26,6 +26,7 @@ from agentkernel.domain.problem import Package, PackageFile
 from agentkernel.storage.files import read_regular
 from agentkernel.storage.source_text import MOST_READ, parse_source
 
+OWN = __name__.partition(".")[0]
 EXPORTS = 10
 """A name is not passed on through more modules than these."""
 _entered: dict[str, Package] = {}
@@ -161,7 +162,8 @@ def pickle_by_value(*modules: ModuleType) -> None:
     """Let objects of classes from these modules, and from those below them, take their classes
     along: another process, which the user's folder is hidden from, cannot import them."""
     for module in modules:
-        cloudpickle.register_pickle_by_value(module)
+        if module.__name__ != OWN:  # which every worker has
+            cloudpickle.register_pickle_by_value(module)
 
 
 def _make_room(top: str, package: Package, root: Path) -> bool:
