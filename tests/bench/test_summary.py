@@ -134,3 +134,10 @@ def test_more_broken_problems_never_help(speeds: list[float], wrong: int) -> Non
     assert all(both.fast[p] <= alone.fast[p] for p in alone.fast)
     assert both.geometric_mean == alone.geometric_mean
     assert both.left_out == wrong
+
+
+def test_a_sample_without_time_to_judge_is_told_from_a_wrong_one() -> None:
+    late = "c1 was drafted; the time limit of 60 s was over before it was judged"
+    wrong = sample(correct=False, reason="2 candidates drafted, none accepted")
+    rows = (row("level1/a", sample(correct=False, reason=late)), row("level1/b", wrong))
+    assert level(rows).out_of_time == 1

@@ -141,6 +141,8 @@ BAD = (
     ("judge", {"module": "broken.py", "source": "x", "rules": {"policy": "none"}}, "policy"),
     ("search_knowledge", {"module": "../secret.txt"}, "outside"),
     ("search_knowledge", {"words": "x", "limit": 10**9}, "limit"),
+    ("search_knowledge", {"words": "x", "limit": 1000}, "search_knowledge does not take limit = "),
+    ("optimize", {"module": "broken.py", "budget": "1m"}, "does not take budget = '1m': "),
     ("show", {"run": ".."}, "no name of a run"),
     ("show", {"run_id": "no-such-run"}, "no-such-run"),
     ("show", {"run": "last", "run_id": "no-such-run"}, "either"),
@@ -164,6 +166,8 @@ def test_a_hostile_client_gets_errors_and_the_server_lives(workspace: Path) -> N
             answer = await agent.call(tool, **arguments)
             assert answer.error, (tool, arguments)
             assert said in answer.text, (tool, answer.text)
+            assert "\n" not in answer.text
+            assert "pydantic" not in answer.text
             assert "the secret" not in answer.text
         for uri in ("runs/one/certificate", "runs/..%2F..%2F/report", "notes/..%2Fhopper", "x"):
             with pytest.raises(MCPError):

@@ -22,3 +22,14 @@ def test_a_triton_kernel_runs_where_it_can(interpret: str, calls: str) -> None:
     )  # fmt: skip
     assert done.stdout.startswith(f"True {calls}"), done.stdout + done.stderr
     assert done.stdout.endswith(" 2\n")
+
+
+def test_a_convolution_in_the_interpreter_is_as_exact_as_it_was_judged() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.swap.interpreted_convolution"], cwd=ROOT,
+        capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )  # fmt: skip
+    assert done.stdout.startswith("True "), done.stdout + done.stderr
+    assert float(done.stdout.split()[1]) < 1e-6
+    assert done.stdout.endswith(" 0\n"), done.stdout

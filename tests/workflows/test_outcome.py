@@ -29,6 +29,27 @@ def timed(
     return attempt(measurement(ratio(eager, half), against, **rest))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("nothing", "status"),
+    [
+        ("no schedule of it runs: run: ModuleNotFoundError: No module named 'x'", "failed"),
+        ("no schedule of it runs: load: TypeError: a Config", "failed"),
+        (
+            "the compiler coder has no template for this constructor: it needs 'import yaml'",
+            "failed",
+        ),
+        ("no schedule of it runs: the_kernel does not fit: over the limits", "kept_original"),
+        ("the compiler coder has no template for aten.sort", "kept_original"),
+    ],
+)
+def test_what_could_not_be_tried_is_no_verdict_on_speed(nothing: str, status: str) -> None:
+    found = decide_outcome((), Goals(), nothing=nothing)
+    assert (found.status, found.handed_over) == (status, False)
+    assert nothing in found.reason
+    wrong = attempt(failure=mismatch())
+    assert decide_outcome((wrong,), Goals(), nothing=nothing).status == "kept_original"
+
+
 FAST, EQUAL, SLOW = timed(2.0, 1.5), timed(1.5, 1.05), timed(1.5, 0.9)
 TABLE = [
     ("fast", (FAST,), Goals(), "met", True),

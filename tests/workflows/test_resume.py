@@ -342,7 +342,7 @@ def test_the_time_budget_ends_the_last_judgement(tmp_path: Path, refused: bool) 
     if refused:
         assert f"none accepted ({left}: the time limit was over before it was" in result.reason
     else:
-        assert result.reason.startswith(f"{left} was drafted; the time limit of 3 s was over")
+        assert result.reason.startswith(f"{left} was drafted; the time limit of 3.0 s was over")
     assert f"| {left} |" in (report := Path(result.report or "").read_text())
     assert "set aside: the time limit was over before it was judged" in report
 

@@ -48,7 +48,7 @@ from agentkernel.compiler.pipeline import (
 from agentkernel.compiler.providers import AnySchedule, Decision, Setting, provider_of
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
+from agentkernel.domain.candidate import NO_SCHEDULE, Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Hypothesis, Won
 from agentkernel.domain.target import Target
@@ -550,7 +550,7 @@ def _draft(raced: Sequence[Raced], request: DraftRequest) -> Draft:
     results = [item.result for item in raced]
     best, result = raced[0]
     if result.pruned is not None:
-        reason = f"no schedule of it runs: {result.pruned}"
+        reason = f"{NO_SCHEDULE}{result.pruned}"
         return Draft(candidate=None, none=NoTemplate(reason=reason), tried=tuple(results))
     candidate = Candidate(
         source=best.source.text,

@@ -129,7 +129,7 @@ def _levels(summary: Summary) -> list[str]:
 
 def level_headings(k: int) -> tuple[str, ...]:
     """The columns of `level_cells`."""
-    counts = ("level", "problems", "broken", "correct", "interpreted", "KB rule")
+    counts = ("level", "problems", "broken", "correct", "out of time", "interpreted", "KB rule")
     figures = (f"pass@{k}", f"roofline@{k}", "energy", "estimated")
     return (*counts, *figures, "median s", "total s", "drafts", "hacks")
 
@@ -142,6 +142,7 @@ def level_cells(level: Level) -> tuple[str, ...]:
         str(level.problems),
         str(level.broken),
         share(level.correct),
+        str(level.out_of_time),
         str(level.interpreted),
         share(level.kernelbench_correct),
         share(level.pass_at_k),

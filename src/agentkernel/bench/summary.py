@@ -25,6 +25,7 @@ from agentkernel.tools.speedup import (
     median,
     pass_at_k,
 )
+from agentkernel.workflows.outcome import LIMIT
 
 Move = Literal["faster", "slower", "same", "gained", "lost", "wrong", "not measured"]
 WORSE: tuple[Move, ...] = ("slower", "lost")
@@ -159,6 +160,7 @@ class Level(Frozen):
     energy: float | None
     estimated: float | None
     interpreted: int
+    out_of_time: int = 0
     median_s: float | None
     total_s: float
     candidates: float | None
@@ -225,6 +227,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         energy=geometric_mean(energies),
         estimated=geometric_mean([_estimated(row) for row in rows if row.gpu is None]),
         interpreted=sum(item.correct and item.interpreted for item in samples),
+        out_of_time=sum(not item.correct and LIMIT in item.reason for item in samples),
         median_s=median([row.seconds for row in rows]),
         total_s=sum(row.seconds for row in rows),
         candidates=mean([float(sum(item.candidates for item in row.samples)) for row in rows]),

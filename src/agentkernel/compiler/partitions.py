@@ -32,7 +32,7 @@ from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.recurrence import CALLS, RecurrenceStep
 from agentkernel.compiler.rewrite.columns import with_columns_apart
 from agentkernel.compiler.segments import Segment, segments_of
-from agentkernel.domain.candidate import NoTemplate
+from agentkernel.domain.candidate import OF_CONSTRUCTOR, NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -300,8 +300,10 @@ def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     try:
         return Coverage(segments_of(partitions(problem, captured, "mixed")[0]))
     except UnsupportedOp as error:
-        of_class = error.op == "constructor"
-        return Coverage(obstacle=f"this constructor: {error.reason}" if of_class else error.op)
+        if error.op != "constructor":
+            return Coverage(obstacle=error.op)
+        words = OF_CONSTRUCTOR if problem.live is None else "this module: "
+        return Coverage(obstacle=f"{words}{error.reason}")
 
 
 def _library(compiled: Compiled) -> Iterator[str]:

@@ -77,6 +77,12 @@ class Candidate(Frozen):
         return self.sha256[:10]
 
 
+OF_CONSTRUCTOR = "this constructor: "
+"""How it begins where a drop-in cannot have the module's constructor."""
+NO_SCHEDULE = "no schedule of it runs: "
+"""How it begins where every schedule was refused; its first reason follows, by kind."""
+
+
 class NoTemplate(Frozen):
     """The coder has nothing to offer for this problem, and why."""
 

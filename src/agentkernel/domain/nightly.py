@@ -162,8 +162,10 @@ class Comparison(Frozen):
     def exit_code(self) -> int:
         """What a pipeline sees."""
         kinds = {item.kind for item in self.changes}
-        if kinds & {"withdrawn", "failed_to_verify", "model_failed"}:
+        if kinds & {"withdrawn", "failed_to_verify"}:
             return 6
+        if "model_failed" in kinds:
+            return 1
         return 5 if "regression" in kinds else 0
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import ValidationError
 
+from agentkernel.domain.errors import one_line
 from agentkernel.mcp_server.handshake import INSTRUCTIONS, NAME
 from agentkernel.mcp_server.jobs import TOKEN_VARIABLE
 from agentkernel.mcp_server.resources import Resources
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 SHOWN = 60
-"""Characters of an unknown argument's name."""
+"""Characters of an argument's name or value that is wrong."""
 
 
 class StrictServer(MCPServer):
@@ -56,7 +58,21 @@ class StrictServer(MCPServer):
             if word not in known:
                 takes = ", ".join(known)
                 raise ToolError(f"{name} takes no argument {word[:SHOWN]!r}. It takes: {takes}.")
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_wrong_values(name, error.__cause__)) from error
+            raise
+
+
+def _wrong_values(tool: str, error: ValidationError) -> str:
+    """What pydantic says of each argument, on one line."""
+    wrong = [
+        f"{'.'.join(map(str, item['loc']))} = {str(item['input'])[:SHOWN]!r}: {item['msg']}"
+        for item in error.errors()
+    ]
+    return one_line(f"{tool} does not take {'; '.join(wrong)}. Next: give another value.", 400)
 
 
 def make_server(workspace: Workspace) -> MCPServer:

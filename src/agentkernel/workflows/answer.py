@@ -12,7 +12,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
-from agentkernel.workflows.outcome import DISTINGUISHABLE, Result
+from agentkernel.workflows.outcome import DISTINGUISHABLE, LIMIT, Result
 
 CERTIFICATE = "certificate.json"
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
@@ -26,13 +26,14 @@ class FastestBaseline(NamedTuple):
 
 
 def answer_sentence(result: Result, certificate: Certificate | None) -> str:
-    """`1.82x faster than torch.compile [1.81, 1.83], 91% of the roofline, error 0.4 of allowed`."""
+    """`1.82x faster than torch.compile [1.81, 1.83], 91% of the roofline, error 0.4 of allowed at
+    worst`, of all cases."""
     margin = _margin(certificate)
     parts = [_answer_words(result)]
     if result.candidate and result.measured and result.roofline_fraction is not None:
         parts.append(f"{result.roofline_fraction:.0%} of the roofline")
     if result.candidate and margin is not None:
-        parts.append(f"error {margin:.2g} of allowed")
+        parts.append(f"error {margin:.2g} of allowed at worst")
     text = ", ".join(parts)
     if not result.interrupted:
         return text
@@ -77,7 +78,8 @@ def _answer_words(result: Result) -> str:
 
 def _kept_words(result: Result) -> str:
     kept = result.baseline or ("eager" if result.status == "kept_original" else "torch.compile")
-    words = f"Nothing faster than {kept} was found: {kept} is kept"
+    found = "No kernel was judged in time" if LIMIT in result.reason else ""
+    words = f"{found or f'Nothing faster than {kept} was found'}: {kept} is kept"
     if not result.measured:
         return words
     return f"{words}. The best candidate: {_measured_words(result)}"

@@ -9,6 +9,7 @@ from typing import Literal
 from agentkernel.agents.evidence import refusal_line
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.candidate import NO_SCHEDULE, OF_CONSTRUCTOR
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import with_interval
@@ -32,6 +33,10 @@ EARLIER = 0
 """The round of what earlier runs drafted."""
 OUT_OF_TIME = "the time limit was over before it was judged"
 """Why a candidate was left out that a run with more time would judge."""
+BROKEN = tuple(f"{NO_SCHEDULE}{kind}: " for kind in ("load", "compile", "run"))
+"""How it begins where the drafts themselves are broken: nothing is known of their speed."""
+LIMIT = "the time limit of "
+"""Stands in the reason where a time limit ended a run before anything was judged."""
 CUT = "interrupted while it was at work"
 """What is said of a candidate that a resumed run goes on with."""
 DISTINGUISHABLE = 1.1
@@ -291,6 +296,9 @@ def _decided(
     best = best_attempt(history, goals)
     if best is None and crash is not None:
         return Outcome(status="failed", reason=crash, best=None, handed_over=False)
+    if best is None and not of_this_run(history) and _untried(nothing):
+        reason = f"nothing could be tried: {nothing}"
+        return Outcome(status="failed", reason=reason, best=None, handed_over=False)
     if best is None:
         return _kept(_why_none(history, nothing), None, _baseline_name(baselines))
     profile = best.profile
@@ -299,6 +307,11 @@ def _decided(
     if not profile.measured:
         return _unmeasured(best)
     return _measured(best, goals)
+
+
+def _untried(nothing: str) -> bool:
+    """True where the coder found a way, and what it wrote cannot be made or does not run at all."""
+    return nothing.startswith(BROKEN) or OF_CONSTRUCTOR in nothing
 
 
 def _untimed(best: Attempt, baselines: Baselines | None) -> Outcome:

@@ -12,8 +12,10 @@ from typing import Literal
 from agentkernel.agents.history import experience_holds, winner_for
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.formatting import span
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.workflows.outcome import (
+    LIMIT,
     OUT_OF_TIME,
     accepted,
     best_attempt,
@@ -134,7 +136,7 @@ def why_nothing(state: LoopState) -> str:
     own = of_this_run(state.history)
     if state.nothing or not time_is_up(state) or any(item.verdict for item in own):
         return state.nothing
-    limit = f"the time limit of {state.limits.time_s:g} s was over before"
+    limit = f"{LIMIT}{span(state.limits.time_s)} was over before"
     if not own:
         return f"{limit} a candidate was drafted"
     return f"{own[-1].candidate.id} was drafted; {limit} it was judged"

@@ -54,6 +54,16 @@ def measured(**changes: object) -> Result:
         ),
         (measured(**KEPT), None, "yellow"),
         (
+            result(
+                status="kept_original",
+                candidate=None,
+                baseline="eager",
+                reason="c1 was drafted; the time limit of 60 s was over before it was judged",
+            ),
+            "No kernel was judged in time: eager is kept",
+            "yellow",
+        ),
+        (
             result(),
             "Correct, not measured: no GPU. Estimated 1.31x to 1.58x the speed of eager on "
             "h100-sxm",

@@ -240,14 +240,15 @@ class ModelNew(nn.Module):
         relu_kernel_last[(triton.cdiv((x_dim2 + 2) * (x_dim3 + 2), 128) * 4 * x_dim0,)](
             x, relu_kernel_picture,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128, CHANNELS=32,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128,
+            CHANNELS=32,
         )
         relu_kernel[(triton.cdiv(x_dim0 * x_dim2 * x_dim3, 128) * 1,)](
             relu_kernel_picture, relu_kernel_weight, output, running_mean, running_var, norm_weight,
             bias, x_dim0,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
             INDEX=tl.int64 if max(relu_kernel_picture.numel(), output.numel()) > 2147418112 else tl.int32,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128, BLOCK_N=128,
-            BLOCK_K=32, num_warps=8, num_stages=3,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128,
+            BLOCK_N=128, BLOCK_K=32, num_warps=8, num_stages=3,
         )
         return output

@@ -217,7 +217,7 @@ class ModelNew(nn.Module):
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=(-2) + x_dim2, OUT_1=(-2) + x_dim3,
             POOL_0=(-1) + (x_dim2 // 2), POOL_1=(-1) + (x_dim3 // 2),
             INDEX=tl.int64 if max(x.numel(), output.numel(), x_dim0 * ((-1) + (x_dim2 // 2)) * ((-1) + (x_dim3 // 2)) * 4) > 2147418112 else tl.int32,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16, BLOCK_N=128,
-            BLOCK_K=32, num_warps=4, num_stages=3,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16,
+            BLOCK_N=128, BLOCK_K=32, num_warps=4, num_stages=3,
         )
         return output

@@ -217,7 +217,7 @@ class ModelNew(nn.Module):
             x, softmax_kernel_weight, bias, output, x_dim3, x_dim2, x_dim0,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=(-2) + x_dim2, OUT_1=(-2) + x_dim3,
             INDEX=tl.int64 if max(x.numel(), output.numel(), x_dim0 * ((-2) + x_dim2) * ((-2) + x_dim3)) > 2147418112 else tl.int32,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16, BLOCK_N=128,
-            BLOCK_K=32, num_warps=4, num_stages=3,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16,
+            BLOCK_N=128, BLOCK_K=32, num_warps=4, num_stages=3,
         )
         return output

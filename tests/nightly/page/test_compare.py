@@ -218,6 +218,8 @@ def test_outputs_that_are_wrong_and_models_that_raise() -> None:
     raised = with_model(night(), "bert-base", lambda row: row.evolve(error="boom\nat line 3"))
     (change,) = compare_nights(night(), raised).changes
     assert (change.kind, change.after) == ("model_failed", "boom at line 3")
+    assert compare_nights(night(), wrong).exit_code == 6
+    assert compare_nights(night(), raised).exit_code == 1
 
 
 def test_a_model_that_fails_as_before_has_not_changed() -> None:

@@ -606,6 +606,35 @@ def test_what_constructors_alone_call_may_build_layers(sources, body, refused):
     assert (found is not None) == refused, found
 
 
+FLAG = 'torch.backends.cudnn.conv.fp32_precision == "tf32"'
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (f"x.is_cuda and {FLAG}", False),
+        (f"x.is_cuda or {FLAG}", True),
+        (f"not x.is_cuda and {FLAG}", True),
+        (f"x.is_cuda and y.is_cuda and {FLAG}", True),
+        (f"x.is_cuda and {FLAG.replace('==', '!=')}", True),
+        (f"x.is_cuda and {FLAG.replace('torch', 'torch.other')}", True),
+    ],
+)
+def test_a_gpu_alone_may_round_by_the_flag_for_convolutions(sources, text, refused):
+    source = sources.ADD.replace("return out", f"rounds = {text}\n        return out")
+    assert text in source
+    assert (check_policy(source, "triton") is not None) == refused
+
+
+@pytest.mark.parametrize("given", ["torch = y", "for torch in [y]: pass", "def torch(): pass"])
+def test_no_other_torch_says_whether_a_gpu_rounds(sources, given):
+    text = f"{given}\n        rounds = x.is_cuda and {FLAG}\n        return out"
+    source = sources.ADD.replace("return out", text)
+    found = check_policy(source, "triton")
+    assert found is not None
+    assert found.rule == "banned-attribute"
+
+
 @pytest.mark.parametrize(
     "text",
     [

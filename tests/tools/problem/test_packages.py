@@ -12,7 +12,12 @@ import torch
 from agentkernel.bench.batch import read_list
 from agentkernel.cli.app import run
 from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.problem.loading import LoadedProblem, load_problem, restore_problem
+from agentkernel.tools.problem.loading import (
+    LoadedProblem,
+    declared_problem,
+    load_problem,
+    restore_problem,
+)
 from agentkernel.tools.problem.packages import imports_of, is_dotted, package_of
 
 TOP = "agentkernel_try_shop"
@@ -195,3 +200,19 @@ def test_imports_and_dotted_names_are_told_apart() -> None:
     assert [is_dotted(item) for item in ("a.b", "a", "a.py", "./a", "a/b.c")] == [
         True, True, False, False, False
     ]  # fmt: skip
+
+
+def test_a_class_is_called_as_its_file_says(shop: Path) -> None:
+    """Without --input, where the file has get_inputs: of any class of the file."""
+    place = shop / TOP / "layers" / "model.py"
+    loaded = load_problem(f"{place}:Scale")
+    assert (loaded.problem.name, loaded.problem.class_name) == ("scale", "Scale")
+    assert loaded.init_args == (16,)
+    assert torch.equal(answer(loaded), TWO_TANH)
+    again = restore_problem(loaded.problem)
+    assert torch.equal(answer(again), TWO_TANH)
+    assert declared_problem(again).sha256 == declared_problem(loaded).sha256
+    asked = load_problem(f"{place}:Scale", ["x=f32[4,16]"], "16")
+    assert asked.problem.origin == "class"
+    with pytest.raises(ProblemError, match="--input"):
+        load_problem(f"{place}:Scale", init="16")

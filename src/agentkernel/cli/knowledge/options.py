@@ -116,7 +116,9 @@ class SearchFlags:
     ] = None
     error: Annotated[
         str | None,
-        typer.Option("--error", metavar="FILE|-", help="A log or an error; -: from stdin."),
+        typer.Option(
+            "--error", metavar="FILE|-", help="The file of a log or an error; - reads stdin."
+        ),
     ] = None
     kinds: Kinds = None
     arch: Annotated[

@@ -139,7 +139,8 @@ def error_text(where: str) -> str:
                 log = _end_of(file)
     except OSError as error:
         raise ProblemError(
-            f"Cannot read {where!r}: {error.strerror}. Expected a log. Next: check the path."
+            f"Cannot read {where!r}: {error.strerror}. Expected the file of a log, "
+            "or - for stdin. Next: check the path."
         ) from error
     return log.decode("utf-8", "replace")
 

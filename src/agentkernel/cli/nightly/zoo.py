@@ -392,7 +392,8 @@ def engine_for(asked: ZooFlags, resolved: ResolvedTarget, locks: Path) -> Engine
 
 
 def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
-    """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
+    """The night, its reports and its exit code: 0 fine, 1 a broken model, 5 a regression, 6 not
+    verified."""
     make_folder(asked.out or zoo_folder(zoo.name))  # told before the night, not after it
     if asked.out is not None:
         require_free(asked.out)

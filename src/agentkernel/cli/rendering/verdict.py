@@ -63,7 +63,9 @@ def _answer(verdict: Verdict) -> str:
     how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
     if not verdict.accepted:
         return f"Rejected at the gate {verdict.gate!r}{how}"
-    margin = f", error {verdict.margin:.2g} of allowed" if verdict.margin is not None else ""
+    margin = (
+        f", error {verdict.margin:.2g} of allowed at worst" if verdict.margin is not None else ""
+    )
     return f"Accepted: correct{margin}{how}"
 
 

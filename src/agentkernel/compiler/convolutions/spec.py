@@ -134,9 +134,9 @@ class ConvolutionSpec:
 
     @property
     def rounding(self) -> str:
-        """Whether fp32 operands round to TF32, as Python: where PyTorch's flag for convolutions
-        says so."""
-        return 'torch.backends.cudnn.conv.fp32_precision == "tf32"'
+        """Whether fp32 operands round to TF32, as Python: on a GPU, where PyTorch's flag for
+        convolutions says so."""
+        return f'{self.x}.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32"'
 
     @property
     def sizes(self) -> list[str]:

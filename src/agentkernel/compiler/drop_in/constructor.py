@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import json
-import math
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from agentkernel.compiler.drop_in.given import classes_given, plain_arguments, with_classes
 from agentkernel.compiler.drop_in.own_modules import OwnCode, own_code
 from agentkernel.compiler.drop_in.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
@@ -124,7 +123,7 @@ def emit_constructor(
     if _calls_itself(loaded, code, executed):
         return NoTemplate(reason=f"the constructor of {name} calls its own forward")
     cut = slice_class(
-        code.source,
+        with_classes(code.source, executed),
         code.name_of(code.root, name),
         NEW_NAME,
         _module_classes(loaded, code),
@@ -135,7 +134,7 @@ def emit_constructor(
         imports=cut.imports,
         helpers=cut.helpers,
         header=cut.header,
-        body=_guarded(cut.body, loaded),
+        body=_guarded(cut.body, loaded, code.source),
         foreign_imports=tuple(root for root in cut.import_roots if root not in PORTABLE_ROOTS),
         names=cut.names,
         attributes=frozenset(dir(module)) | frozenset(vars(module)),
@@ -168,9 +167,11 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
     return cut
 
 
-def _guarded(body: str, loaded: LoadedProblem) -> str:
+def _guarded(body: str, loaded: LoadedProblem, source: str) -> str:
     """`body`, whose constructor takes no other numbers than those that the kernels are for."""
-    given = _plain_arguments(loaded)
+    nodes = ast.walk(parse_source(source))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    given = plain_arguments(loaded, read)
     tree = parse_source(f"class Model:\n{body}") if given and body else ast.Module([], [])
     makers = [item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
     maker = next((item for item in makers if item.name == "__init__"), None)
@@ -206,41 +207,26 @@ def guard_lines(wrong: str, words: str) -> list[str]:
     return [*head, "            raise ValueError(", *inner, "            )"]
 
 
-def _plain_arguments(loaded: LoadedProblem) -> dict[str, object]:
-    """Numbers, flags and texts that the constructor gets, defaults included, by parameter."""
-    signature = inspect.signature(loaded.module_class.__init__)
-    try:
-        bound = signature.bind(None, *loaded.init_args, **loaded.init_kwargs)
-    except TypeError:
-        return {}
-    bound.apply_defaults()
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {
-        name: value
-        for place, (name, value) in enumerate(bound.arguments.items())
-        if place > 0
-        and signature.parameters[name].kind not in several
-        and (value is None or type(value) in (bool, int, str) or _is_finite(value))
-    }
-
-
-def _is_finite(value: object) -> bool:
-    return type(value) is float and math.isfinite(value)
-
-
-def _build_and_watch(loaded: LoadedProblem, code: OwnCode) -> tuple[nn.Module, set[str]]:
+def _build_and_watch(
+    loaded: LoadedProblem, code: OwnCode
+) -> tuple[nn.Module, dict[str, dict[str, str]]]:
     """Build the reference once and note which functions of the user's files ran meanwhile, by their
-    names in `code`."""
+    names in `code`; with each, the expressions for classes of the objects that the constructor is
+    given, where its own arguments hold such."""
     import torch
 
     beginning = f"<{loaded.namespace.__name__}>" if loaded.namespace else "<>"
-    executed: set[str] = set()
+    executed: dict[str, dict[str, str]] = {}
+    kinds = {kind for _, kind in classes_given("", [*loaded.init_args, loaded.init_kwargs])}
+    kinds = {kind for kind in kinds if kind.__module__ in _own_modules(loaded, code)}
 
     def watch(frame: FrameType, event: str, _: object) -> None:
         file = frame.f_code.co_filename
         own = code.root if file.startswith(beginning) else code.files.get(file)
         if event == "call" and own is not None:
-            executed.add(code.name_of(own, frame.f_code.co_qualname))
+            found = executed.setdefault(code.name_of(own, frame.f_code.co_qualname), {})
+            if kinds and not found:
+                found.update(_classes_in(frame, kinds, loaded, code))
 
     before = sys.getprofile()
     with torch.random.fork_rng(devices=[]):
@@ -255,7 +241,29 @@ def _build_and_watch(loaded: LoadedProblem, code: OwnCode) -> tuple[nn.Module, s
     return module, executed
 
 
-def _calls_itself(loaded: LoadedProblem, code: OwnCode, executed: set[str]) -> bool:
+def _own_modules(loaded: LoadedProblem, code: OwnCode) -> set[str]:
+    return {*code.files.values(), loaded.namespace.__name__ if loaded.namespace else ""}
+
+
+def _classes_in(
+    frame: FrameType, kinds: Collection[type], loaded: LoadedProblem, code: OwnCode
+) -> dict[str, str]:
+    """The expressions for those of `kinds`, and for their bases, that a call's arguments hold."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+    items = [(name, frame.f_locals[name]) for name in names if name in frame.f_locals]
+    held = [pair for item in items for pair in classes_given(*item) if pair[1] in kinds]
+    own = _own_modules(loaded, code)
+    found: dict[str, str] = {}
+    for place, kind in held:
+        found.setdefault(_name_in(loaded, code, kind), f"type({place})")
+    for place, kind in held:
+        for base in kind.__mro__:
+            if base.__module__ in own:
+                found.setdefault(_name_in(loaded, code, base), f"type({place})")
+    return found
+
+
+def _calls_itself(loaded: LoadedProblem, code: OwnCode, executed: Collection[str]) -> bool:
     """Did the forward that ran belong to the module itself, not to a child of a shared base?"""
     owners = [item for item in loaded.module_class.__mro__ if "forward" in vars(item)]
     return bool(owners) and _name_in(loaded, code, owners[0]) + ".forward" in executed

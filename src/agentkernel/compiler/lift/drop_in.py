@@ -54,7 +54,7 @@ from agentkernel.compiler.lift.wrapper_steps import (
     read_wrapper,
 )
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.candidate import NoTemplate, TrialResult
+from agentkernel.domain.candidate import OF_CONSTRUCTOR, NoTemplate, TrialResult
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Policy
 from agentkernel.tools.judge.execution.graph_operators import graph_operators
@@ -93,7 +93,7 @@ def lift(
     if isinstance(constructor, NoTemplate):
         return NotLifted(reason=constructor.reason)
     if constructor.obstacle:
-        return NotLifted(reason=f"the constructor: {constructor.obstacle}")
+        return NotLifted(reason=f"{OF_CONSTRUCTOR}{constructor.obstacle}")
     if len(loaded.problem.shape_sets) > 1:
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import cloudpickle
 import torch
 
 from agentkernel.domain.verdict import RaceFound, Verdict
@@ -186,7 +187,7 @@ def replay(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
     """Op: the candidate's one call under the tool; its output, as text."""
     (state.scratch / "candidate.py").write_text(str(payload["source"]), encoding="utf-8")
     call = state.scratch / "replay.pickle"
-    call.write_bytes(pickle.dumps(payload["call"]))
+    call.write_bytes(cloudpickle.dumps(payload["call"]))
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import call_once; call_once()"
     python = [sys.executable, "-I", "-B", "-c", code, str(state.scratch), state.device]
     try:

@@ -47,6 +47,7 @@ from agentkernel.tools.problem.packages import (
     is_dotted,
     module_file,
     package_of,
+    pickle_by_value,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class LoadedProblem:
 def load_problem(
     reference: str, inputs: Sequence[str] = (), init: str = "", kwargs: str = ""
 ) -> LoadedProblem:
-    """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`.
+    """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`;
+    without them the class is called as the file's `get_inputs` says.
 
     A module that Python finds stands for its file: `package.module:Class`. Several shape sets: one
     `;` between them, `x=f32[4096,8192];f32[128,512]`. `kwargs` are further keyword arguments of
@@ -146,7 +148,10 @@ def load_problem(
     if named and not class_name:
         source = with_kwargs(source, named)
     namespace = _execute(source, path, found.package)
-    if class_name:
+    named_class = class_name and not (inputs or init or named)
+    if named_class and callable(getattr(namespace, "get_inputs", None)):
+        loaded = _load_convention(path, source, namespace, class_name)
+    elif class_name:
         loaded = _load_class(path, source, namespace, class_name, inputs, init, named)
     elif inputs or init:
         raise ProblemError(
@@ -220,7 +225,8 @@ def declared_problem(loaded: LoadedProblem) -> Problem:
     says. Raises ProblemError where it is none any more."""
     assert loaded.namespace is not None
     problem = loaded.problem
-    return _load_convention(Path(problem.path), problem.source, loaded.namespace).problem
+    path, source = Path(problem.path), problem.source
+    return _load_convention(path, source, loaded.namespace, problem.class_name).problem
 
 
 def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProblem:
@@ -311,10 +317,12 @@ def _load_class(
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
 
-def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> LoadedProblem:
+def _load_convention(
+    path: Path, source: str, namespace: types.ModuleType, class_name: str = "Model"
+) -> LoadedProblem:
     import torch
 
-    module_class = _module_class(namespace, "Model", path)
+    module_class = _module_class(namespace, class_name, path)
     if not callable(getattr(namespace, "get_inputs", None)):
         raise ProblemError(
             f"{path.name} has no get_inputs(). Expected the KernelBench convention (Model, "
@@ -331,11 +339,11 @@ def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> Lo
             named = _user_call(lambda: _keywords(namespace), path, "get_kwargs()")
         calls.append(flatten_call(module_class.forward, values, named, "get_inputs()"))
     problem = Problem(
-        name=path.stem,
+        name=path.stem if class_name == "Model" else class_name.lower(),
         origin="file",
         path=str(path),
         source=source,
-        class_name="Model",
+        class_name=class_name,
         shape_sets=_shape_sets(calls),
         arguments=calls[0].structure,
     )
@@ -541,6 +549,7 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
                 f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
                 f"Expected a file that imports by itself. Next: run {run}."
             ) from error
+    pickle_by_value(module)
     return module
 
 

@@ -17,12 +17,16 @@ from functools import cache, partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
 
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import Package, PackageFile
 from agentkernel.storage.files import read_regular
 from agentkernel.storage.source_text import MOST_READ, parse_source
 
+OWN = __name__.partition(".")[0]
 EXPORTS = 10
 """A name is not passed on through more modules than these."""
 _entered: dict[str, Package] = {}
@@ -146,10 +150,20 @@ def entered(package: Package, folder: Path) -> Iterator[None]:
                 f"Next: run python -c 'import {package.name}' in {str(root)!r}."
             ) from error
         yield
+        if not package.version:
+            pickle_by_value(*(sys.modules[top] for top in _tops(package) if top in sys.modules))
     finally:
         sys.path.remove(entries[0])
         # From behind: the same folder may stand in front.
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entries[1])]
+
+
+def pickle_by_value(*modules: ModuleType) -> None:
+    """Let objects of classes from these modules, and from those below them, take their classes
+    along: another process, which the user's folder is hidden from, cannot import them."""
+    for module in modules:
+        if module.__name__ != OWN:  # which every worker has
+            cloudpickle.register_pickle_by_value(module)
 
 
 def _make_room(top: str, package: Package, root: Path) -> bool:
@@ -402,6 +416,7 @@ __all__ = [
     "module_file",
     "package_of",
     "package_root",
+    "pickle_by_value",
     "source_bytes",
     "version_of",
 ]

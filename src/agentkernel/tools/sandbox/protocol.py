@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import cloudpickle
+
 from agentkernel.domain.plain_text import plain_values
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -35,13 +37,9 @@ class ProtocolError(Exception):
 
 
 def pack_request(message: object) -> bytes:
-    """Pickle `message`; what plain pickle cannot do by reference goes by value."""
-    try:
-        return pickle.dumps(message)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        import cloudpickle
-
-        return cast(bytes, cloudpickle.dumps(message))
+    """Pickle `message`; classes that a worker cannot import go by value: those of the user's script
+    and those that `pickle_by_value` was told of."""
+    return cast(bytes, cloudpickle.dumps(message))
 
 
 def send_request(sock: socket.socket, body: bytes, fds: Sequence[int]) -> None:

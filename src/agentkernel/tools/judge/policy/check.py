@@ -26,6 +26,8 @@ from agentkernel.tools.judge.policy.expressions import (
     is_inherited,
     is_matmul,
     is_named_result,
+    is_rounding_of_a_gpu,
+    is_torch_alone,
     kept_counts,
     made_text,
     only_raises,
@@ -330,9 +332,10 @@ class _Reading:
                 refusing |= {id(item) for item in ast.walk(node)}
             elif isinstance(node, ast.If) and only_raises(node):
                 refusing |= {id(item) for item in ast.walk(node.test)}
-            elif isinstance(node, ast.Compare) and "__main__" in map(
-                constant_value, node.comparators
-            ):
+            elif (
+                isinstance(node, ast.Compare)
+                and "__main__" in map(constant_value, node.comparators)
+            ) or (is_rounding_of_a_gpu(node) and is_torch_alone(self.tree)):
                 free |= {id(item) for item in ast.walk(node)}
         for node in ast.walk(self.tree):
             if id(node) in refusing:

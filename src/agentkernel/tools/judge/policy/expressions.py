@@ -12,6 +12,7 @@ from agentkernel.tools.judge.policy.definitions import FUNCTIONS
 from agentkernel.tools.judge.policy.kernel_source import argument_names, last_word
 
 TEXT_BUILTINS = {"format", "print", "repr", "str"}
+CONVOLUTIONS_ROUND = "torch.backends.cudnn.conv.fp32_precision == 'tf32'"
 
 
 def stored(tree: ast.AST) -> set[str]:
@@ -211,6 +212,31 @@ def _is_plain(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return isinstance(node, ast.Name)
+
+
+def is_rounding_of_a_gpu(node: ast.AST) -> bool:
+    """Whether the node is `x.is_cuda and ` PyTorch's flag for convolutions. The interpreter's
+    worker has that flag off and a GPU's tensors are on a GPU: the device decides nothing there that
+    the flag alone does not."""
+    return (
+        isinstance(node, ast.BoolOp)
+        and isinstance(node.op, ast.And)
+        and len(node.values) == 2
+        and isinstance(node.values[0], ast.Attribute)
+        and isinstance(node.values[0].value, ast.Name)
+        and ast.unparse(node.values[1]) == CONVOLUTIONS_ROUND
+    )
+
+
+def is_torch_alone(tree: ast.AST) -> bool:
+    """Whether nothing but an import of torch gives the name `torch` to anything."""
+    fields = ("arg", "asname", "name", "rest")
+    return "torch" not in stored(tree) and not any(
+        getattr(node, field, None) == "torch"
+        for node in ast.walk(tree)
+        for field in fields
+        if not (isinstance(node, ast.alias) and field == "name")
+    )
 
 
 def places_of_reads(tree: ast.Module) -> dict[str, list[int | None]]:
