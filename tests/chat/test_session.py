@@ -533,6 +533,46 @@ def test_turns_that_cannot_be_read_leave_the_session_as_it_is(ran: Session) -> N
     assert isinstance(ran.do(Plain(name="tree")), TreeShown)
 
 
+def test_the_last_two_are_the_two_newest(ran: Session) -> None:
+    (reply,) = ran.say("compare the last two")
+    assert isinstance(reply, Compared)
+    assert [node.number for node in reply.nodes] == [2, 3]
+
+
+def test_the_last_two_of_one_are_one_clear_line(tmp_path: Path) -> None:
+    with scripted_session.begin(
+        tmp_path, scripted_session.SessionShop((fakes.Script("rows", speedup=1.6),))
+    ) as one:
+        one.say("run")
+        (reply,) = one.say("compare the last two")
+        assert isinstance(reply, TextReply)
+        assert "one candidate only" in reply.text
+
+
+def test_undoing_a_step_back_goes_on_again(ran: Session) -> None:
+    ran.say("go back to c3")
+    ran.say("go back one")
+    assert ran.tree.place.candidate == 1
+    ran.say("undo that")
+    assert ran.tree.place.candidate == 3
+    ran.say("undo")
+    ran.say("undo")
+    assert ran.tree.place.candidate is None
+
+
+def test_the_settings_come_with_their_keys(session: Session) -> None:
+    told = text_of(session.do(Plain(name="settings")))
+    assert "seconds: none  (budget.time_s)" in told
+    assert "precision: strict  (goals.precision)" in told
+
+
+def test_why_a_candidate_is_not_persistent_is_said(ran: Session) -> None:
+    before = len(ran.tree.nodes)
+    for text in ("why not persistent", "why is it not persistent?"):
+        assert "cannot be made persistent by its launch" in text_of(ran.say(text)[0])
+    assert len(ran.tree.nodes) == before
+
+
 def test_no_session_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(RunNotFound, match="No session in"):
         Session.reopen(tmp_path / "nowhere")

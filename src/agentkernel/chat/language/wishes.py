@@ -138,21 +138,24 @@ def _standalone(found: re.Match[str], _: IntentContext) -> Reading:
 
 COUNTED = ("warps", "stages", "block", "registers")
 """What of a launch may be halved or doubled."""
-RUN_IN_BF16 = re.compile(
-    r"\b(?:re-?)?run (?:it|this|that) (?:again )?(?:in|with|as) bf(?:loat)?16\b"
+IN_BF16 = re.compile(
+    r"\b(?:re-?run|run|make|get|have|want|need|let|do|try|convert|switch|turn|move|cast)"
+    r" (?:it|this|that|everything|the (?:module|model|layer|kernel|inputs?))"
+    r"(?: (?:to|also|run|work|go|again|all))*(?: (?:in|with|as|for|to|on))? bf(?:loat)?16\b"
 )
+BACK = re.compile(r"\b(?:undo|revert|take back) (?:that|this|it)\b")
 IT = re.compile(r"\b(?:it|that|this)\b")
 
 
 def two_meanings(shown: str, found: Reading) -> Reading | None:
-    """The other reading of "run it in bf16": its inputs, where what may be computed in was read.
+    """The other reading of "make it in bf16": its inputs, where what may be computed in was read.
     Of "why is it slow at 128 rows": the question alone, where the sizes were to be set too."""
     sized = any(isinstance(item, SetShapes) for item in found)
     why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
     if sized and why and shown.lower().startswith("why"):
         return why
     loosened = any(isinstance(item, SetPrecision) and item.precision == "bf16" for item in found)
-    if not loosened or not RUN_IN_BF16.search(shown.lower()):
+    if not loosened or not IN_BF16.search(shown.lower()):
         return None
     return tuple(
         SetDtype(dtype="bfloat16") if isinstance(item, SetPrecision) else item for item in found
@@ -160,8 +163,11 @@ def two_meanings(shown: str, found: Reading) -> Reading | None:
 
 
 def of_the_last(shown: str, found: Reading, context: IntentContext) -> Reading:
-    """ "fix it" behind "why was c3 refused" is about c3."""
+    """ "fix it" behind "why was c3 refused" is about c3; "undo that" behind a step back goes on
+    again."""
     last = context.last[-1] if context.last else None
+    if last == Undo() and found == (Undo(),) and BACK.search(shown.lower()):
+        return (Plain(name="redo"),)
     if not isinstance(last, OnCandidate) or last.name != "why_rejected":
         return found
     points = IT.search(shown.lower()) is not None
