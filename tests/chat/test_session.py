@@ -534,9 +534,10 @@ def test_turns_that_cannot_be_read_leave_the_session_as_it_is(ran: Session) -> N
 
 
 def test_the_last_two_are_the_two_newest(ran: Session) -> None:
+    ran.offer("class ModelNew: ...\n", None, "pasted")
     (reply,) = ran.say("compare the last two")
     assert isinstance(reply, Compared)
-    assert [node.number for node in reply.nodes] == [2, 3]
+    assert [node.number for node in reply.nodes] == [3, 4]
 
 
 def test_the_last_two_of_one_are_one_clear_line(tmp_path: Path) -> None:
