@@ -472,7 +472,8 @@ def _fastest(work: SessionState, target: str | None) -> str:
         right = any(is_accepted(item) for item in work.tree.nodes)
         gone = "Every right candidate is discarded, or for other sizes."
         return gone if right else "No right candidate yet."
-    return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
+    elsewhere = figures.fastest_words(contenders(work.tree))
+    return f"No time for {target} yet; fastest, {basis.words}: {elsewhere}."
 
 
 def _told(node: Node, target: str | None) -> str:
