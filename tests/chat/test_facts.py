@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.facts import _launch
+from agentkernel.chat.facts import _launch, _layouts, free_sizes
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
+from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import KernelResources
 from agentkernel.tools.targets import find_target
+from tests.workflows.fakes import verdict
 
 
 def said(session: Session, text: str) -> TextReply:
@@ -37,6 +39,48 @@ def test_accuracy_sizes_modes_and_bits_come_from_the_verdict(ran: Session) -> No
     assert ("gradients as" in holds) == bool(node.verdict.gradients)
     known = "not known" if node.verdict.repeatable is None else "same bits"
     assert known in said(ran, "is it deterministic?").text
+
+
+@pytest.mark.parametrize(
+    ("layouts", "source", "starts", "says"),
+    [
+        (("", "strided inputs", "sliced inputs"), "x.contiguous()", "no,", "2 of 3 judged calls"),
+        (("", "strided inputs"), "", "no,", "(strided)."),
+        (("", "offset inputs"), "x = x.contiguous()", "no:", "copies them first"),
+        (("",), "", "not known", "all judged calls had contiguous inputs"),
+    ],
+)
+def test_whether_inputs_must_be_contiguous_is_answered_in_a_line(
+    layouts: tuple[str, ...], source: str, starts: str, says: str
+) -> None:
+    made = verdict(Candidate(source="x", coder="file", round=1))
+    case = made.cases[0]
+    cases = tuple(case.evolve(label=f"normal, seed 1, x float32[4], {item}") for item in layouts)
+    told = _layouts(made.evolve(cases=cases), source)
+    assert told.startswith(starts)
+    assert says in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["does it need the input contiguous?", "must the input be contiguous?",
+     "can I pass a strided tensor?"],
+)  # fmt: skip
+def test_a_question_about_layouts_lists_no_calls(ran: Session, text: str) -> None:
+    told = said(ran, text).text
+    assert "contiguous" in told
+    assert "\n" not in told
+    assert "calls:" in said(ran, "what did the judge check?").text
+
+
+def test_sizes_that_may_change_are_told_from_those_that_are_fixed() -> None:
+    shapes = [f"x float32[{rows}, 1024], w float32[1024]" for rows in (33, 1, 7)]
+    assert free_sizes(shapes) == (
+        "x float32[free, 1024], w float32[1024]: a free size was judged at 1, 7, 33; a number is "
+        "fixed, no other was judged"
+    )
+    assert free_sizes(shapes[:1]) == ""
+    assert free_sizes(["x float32[4, 8]", "x float32[4, 2, 8]"]) == ""
 
 
 def test_a_refused_candidate_has_no_figures(ran: Session) -> None:

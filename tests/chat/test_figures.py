@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.figures import against_module, bytes_words, compared, conclusion, roofline
-from agentkernel.chat.tree import Node
+from agentkernel.chat.figures import (
+    against_module,
+    bytes_words,
+    compared,
+    conclusion,
+    fastest_words,
+    roofline,
+)
+from agentkernel.chat.tree import Node, Tree, contenders
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Measurement, Ratio
 from tests.workflows import fakes
@@ -55,6 +62,28 @@ def measured(value: float, half: float = 0.01) -> Measurement:
 )
 def test_conclusions(first: Node, second: Node, said: str) -> None:
     assert said in conclusion(first, second)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ((node(1, estimate_us=1.0), node(2)), "c1"),
+        (
+            (node(1), node(2), node(3, estimate_us=4.0)),
+            "c1, c2, between which no difference can be told (estimated alike)",
+        ),
+        ((node(1, measured(1.0)), node(2, measured(2.0))), "c2"),
+        (
+            (node(1, measured(2.0, 0.2)), node(2, measured(2.1, 0.2))),
+            "c1, c2, between which no difference can be told (by their measured intervals)",
+        ),
+        ((node(1, right=False),), ""),
+    ],
+)
+def test_the_fastest_is_one_that_can_be_told_from_the_others(
+    nodes: tuple[Node, ...], said: str
+) -> None:
+    assert fastest_words(contenders(Tree(nodes=nodes))) == said
 
 
 def test_other_gpus_and_sizes_are_not_compared() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.chat.knobs import NoChange, changed
+from agentkernel.chat.knobs import NoChange, _of_the_block, changed
 from agentkernel.chat.replies import Compared, StepRan, TextReply
 from agentkernel.chat.requests import SetKnob
 from agentkernel.chat.session import Session
@@ -225,6 +225,42 @@ def test_a_sweep_is_judged_and_laid_side_by_side(at_four: Session) -> None:
     (again,) = at_four.say("sweep warps 1,2,4,8,16 and stages 1-4")
     assert isinstance(again, TextReply)
     assert "at most 16" in again.text
+
+
+def test_a_sweep_is_in_the_order_of_its_values_and_names_no_winner_among_equals(
+    at_four: Session,
+) -> None:
+    (reply,) = at_four.say("sweep warps over 16, 4, 1")
+    assert isinstance(reply, Compared)
+    assert reply.rows[0] == ("launch", ("1 warp", "4 warps", "16 warps"))
+    assert reply.verdict == (
+        "3 candidates side by side. Fastest of them: c4, c5, c6, between which no difference can "
+        "be told (by their measured intervals). Fastest of all: c1."
+    )
+    at_four.say("discard c1")
+    (told,) = at_four.say("which one is best?")
+    assert isinstance(told, TextReply)
+    assert "Fastest: c4, c5, c6, between which no difference can be told" in told.text
+
+
+def test_a_block_that_makes_a_right_candidate_wrong_is_named_as_the_cause(ran: Session) -> None:
+    given = "class ModelNew:\n    def forward(self, x):\n        return k[(1,)](x, BLOCK=1024)\n"
+    first = ran.offer(given, None, "pasted")
+    assert isinstance(first, StepRan)
+    ran.say(f"go back to c{first.made[0]}")
+    (right,) = ran.say("set BLOCK = 512")
+    assert isinstance(right, StepRan)
+    assert "block is the cause" not in right.text
+    ran.say(f"go back to c{first.made[0]}")
+    node = ran.tree.node(first.made[0])
+    assert node is not None
+    wrong = given + "# wrong"
+    made = ran.offer(wrong.replace("1024", "256"), first.made[0], "edited")
+    assert isinstance(made, StepRan)
+    told = _of_the_block(ran._work, node, made, (SetKnob(knob="block", value=256),))
+    assert told == [told[0]]
+    assert f"c{made.made[0]} differs from c{node.number}, which is right, in its width" in told[0]
+    assert not _of_the_block(ran._work, node, made, (SetKnob(knob="warps", value=2),))
 
 
 def test_a_sweep_says_what_cannot_be(at_four: Session) -> None:

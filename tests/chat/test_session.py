@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -60,6 +62,7 @@ from agentkernel.chat.requests import (
 from agentkernel.chat.session import Session
 from agentkernel.chat.steps import earlier_attempts
 from agentkernel.domain.errors import RunBusy, RunNotFound
+from agentkernel.storage.sqlite import connect
 from agentkernel.workflows.events import Event
 from tests.chat import scripted_session
 from tests.workflows import fakes
@@ -486,6 +489,89 @@ def test_a_damaged_file_is_one_clear_line(session: Session, content: bytes) -> N
     with pytest.raises(RunNotFound, match="Cannot read the session") as caught:
         Session.reopen(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [math.inf, math.nan])
+def test_what_was_infinitely_wrong_can_be_read_and_exported(tmp_path: Path, error: float) -> None:
+    wrong = fakes.Script("wrong", fakes.mismatch("nan", error), repaired=False)
+    shop = scripted_session.SessionShop((wrong,))
+    with scripted_session.begin(tmp_path, shop) as session:
+        session.say("run")
+        session.say("show the tree")
+        assert repr(session.tree.nodes[0].verdict.failure.norm_error) == repr(error)
+        assert isinstance(
+            session.do(WriteTo(name="export", path=str(tmp_path / "a"))), FilesWritten
+        )
+        (shown,) = session.transcript()[1].replies
+        assert repr(shown) == repr(TreeShown(tree=session.tree, target=shown.target))
+
+
+def test_a_figure_that_was_written_as_null_is_not_known(ran: Session) -> None:
+    ran.say("show the tree")
+    folder = ran.folder
+    ran.close()
+    with closing(connect(folder / "session.sqlite")) as db:
+        db.execute(
+            "update turns set replies = replace(replies, '\"norm_error\":1.0', "
+            "'\"norm_error\":null')"
+        )
+        (text,) = db.execute("select replies from turns where id = 2").fetchone()
+        assert '"norm_error":null' in text
+    with Session.reopen(folder) as again:
+        (shown,) = again.transcript()[1].replies
+        assert isinstance(shown, TreeShown)
+        failure = shown.tree.nodes[1].verdict.failure
+        assert math.isnan(failure.norm_error)
+        assert failure.norm_allowed == 1e-6
+
+
+def test_turns_that_cannot_be_read_leave_the_session_as_it_is(ran: Session) -> None:
+    with closing(connect(ran.folder / "session.sqlite")) as db:
+        db.execute("update turns set replies = '[{}]'")
+    assert "Cannot read the turns" in text_of(ran.do(WriteTo(name="export")))
+    assert "begin a session anew" not in text_of(ran.do(WriteTo(name="export")))
+    assert isinstance(ran.do(Plain(name="tree")), TreeShown)
+
+
+def test_the_last_two_are_the_two_newest(ran: Session) -> None:
+    ran.offer("class ModelNew: ...\n", None, "pasted")
+    (reply,) = ran.say("compare the last two")
+    assert isinstance(reply, Compared)
+    assert [node.number for node in reply.nodes] == [3, 4]
+
+
+def test_the_last_two_of_one_are_one_clear_line(tmp_path: Path) -> None:
+    with scripted_session.begin(
+        tmp_path, scripted_session.SessionShop((fakes.Script("rows", speedup=1.6),))
+    ) as one:
+        one.say("run")
+        (reply,) = one.say("compare the last two")
+        assert isinstance(reply, TextReply)
+        assert "one candidate only" in reply.text
+
+
+def test_undoing_a_step_back_goes_on_again(ran: Session) -> None:
+    ran.say("go back to c3")
+    ran.say("go back one")
+    assert ran.tree.place.candidate == 1
+    ran.say("undo that")
+    assert ran.tree.place.candidate == 3
+    ran.say("undo")
+    ran.say("undo")
+    assert ran.tree.place.candidate is None
+
+
+def test_the_settings_come_with_their_keys(session: Session) -> None:
+    told = text_of(session.do(Plain(name="settings")))
+    assert "seconds: none  (budget.time_s)" in told
+    assert "precision: strict  (goals.precision)" in told
+
+
+def test_why_a_candidate_is_not_persistent_is_said(ran: Session) -> None:
+    before = len(ran.tree.nodes)
+    for text in ("why not persistent", "why is it not persistent?"):
+        assert "cannot be made persistent by its launch" in text_of(ran.say(text)[0])
+    assert len(ran.tree.nodes) == before
 
 
 def test_no_session_is_one_clear_line(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ BASELINES = BaselineTimes(
 VALUES = [
     (wire.VERDICT, verdict(CANDIDATE)),
     (wire.PROFILE, profile(CANDIDATE, measurement())),
+    (wire.PROFILE, profile(CANDIDATE, measurement(roofline=math.inf))),
     (wire.PROFILE, ProfileFailed(side="candidate", reason="raised")),
     (wire.BASELINES, BASELINES),
+    (wire.BASELINES, BASELINES.evolve(eager=timing(math.inf))),
     (wire.BASELINES, ProfileFailed(side="eager", reason="memory")),
     (wire.QUICK, QuickTimes(eager_us=2.0, compiled_us=None)),
     (wire.QUICK, None),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -25,8 +26,8 @@ ASSEMBLY = (
 )
 
 
-def fact(work: SessionState, intent: AskFact) -> Reply:
-    """The answer to a question about one candidate."""
+def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
+    """The answer to a question about one candidate; `asked`: its words."""
     if not work.tree.nodes or intent.candidate == "original":
         return not_possible(NO_CANDIDATE)
     node = work.node(intent.candidate)
@@ -61,6 +62,8 @@ def fact(work: SessionState, intent: AskFact) -> Reply:
             verdict = node.verdict
             if verdict is None or not verdict.accepted:
                 return not_possible(f"{name}: {verdict_words(node)}. Its figures do not count.")
+            if intent.about == "checked" and LAYOUT.search(asked.lower()):
+                return TextReply(text=f"{name}: {_layouts(verdict, node.candidate.source)}")
             words = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
             words |= {"checked": _checked, "accumulate": _accumulate}
             return TextReply(text=f"{name}: {words[intent.about](verdict)}")
@@ -92,7 +95,8 @@ def _warp_size(node: Node) -> int:
 def _launch(warp_size: int, kernel: KernelResources) -> str:
     grid = " x ".join(map(str, kernel.grid))
     threads = warp_size * kernel.num_warps
-    words = f"grid {grid}, {kernel.num_warps} warps ({threads} threads), {kernel.num_stages} stages"
+    warps, stages = count(kernel.num_warps, "warp"), count(kernel.num_stages, "stage")
+    words = f"grid {grid}, {warps} ({threads} threads), {stages}"
     blocks = [f"{key} {value}" for key, value in kernel.constants.items() if key.isupper()]
     return ", ".join([words, *blocks])
 
@@ -127,10 +131,51 @@ def _holds(verdict: Verdict) -> str:
     if verdict.declared_sizes:
         about = "the declared sizes only: at others it raises"
     else:
-        about = f"free sizes; judged at {'; '.join(sizes)}"
+        about = free_sizes(sizes) or f"free sizes; judged at {'; '.join(sizes)}"
     mode = "eval mode only: in training mode it raises" if verdict.eval_only else "train and eval"
     gradients = "gradients as the original's" if verdict.gradients else "forward only"
     return f"{mode}; {gradients}; {about}."
+
+
+SIZE = re.compile(r"(?<=[\[ ])\d+(?=[,\]])")
+"""A size in `x float32[33, 1024]`."""
+
+
+def free_sizes(shapes: Sequence[str]) -> str:
+    """`x float32[free, 1024], where a free size was judged at 7, 33; ...`, of the sizes of each
+    call; "" where all are one, or the calls differ in more than sizes."""
+    columns = [set(column) for column in zip(*map(SIZE.findall, shapes), strict=False)]
+    several = [column for column in columns if len(column) > 1]
+    if not several or len({SIZE.sub("", item) for item in shapes}) > 1:
+        return ""
+    words = iter("free" if len(column) > 1 else column.pop() for column in columns)
+    judged = sorted({int(size) for column in several for size in column})
+    return (
+        f"{SIZE.sub(lambda _: next(words), shapes[0])}: a free size was judged at "
+        f"{', '.join(map(str, judged))}; a number is fixed, no other was judged"
+    )
+
+
+LAYOUT = re.compile(r"contiguous|stride|transpose|layout")
+"""Words of a question about how inputs may lie in memory."""
+NOT_CONTIGUOUS = re.compile(r"\b(strided|stepped|expanded|sliced|permuted|swapped) inputs\b")
+"""What the judge's calls say of inputs with gaps, repeats or another order in memory."""
+
+
+def _layouts(verdict: Verdict, source: str) -> str:
+    """Whether inputs must be contiguous, and what that rests on."""
+    found = [item[1] for case in verdict.cases if (item := NOT_CONTIGUOUS.search(case.label))]
+    copies = ".contiguous()" in source
+    copied = "it copies them first ('.contiguous()' is in its text)"
+    if not found:
+        known = f"no: {copied}" if copies else "not known whether inputs must be contiguous"
+        return f"{known}; all judged calls had contiguous inputs."
+    kinds = ", ".join(sorted(set(found)))
+    how = f"; {copied}" if copies else ""
+    return (
+        f"no, inputs need not be contiguous: it was right in {len(found)} of "
+        f"{count(len(verdict.cases), 'judged call')} with others ({kinds}){how}."
+    )
 
 
 def _repeatable(verdict: Verdict) -> str:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner
 from agentkernel.agents.protocols import Goals, PlanRequest
 from agentkernel.chat.replies import Compared, Roofline, RooflinePoint
-from agentkernel.chat.tree import Node, basis_of, for_target, is_accepted, label, time_us
+from agentkernel.chat.tree import (
+    Node,
+    basis_of,
+    fastest_of,
+    for_target,
+    is_accepted,
+    label,
+    time_us,
+)
 from agentkernel.domain.formatting import DASH, with_interval
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import Estimate, Measurement, Profile, Ratio
@@ -110,6 +118,37 @@ def conclusion(first: Node, second: Node) -> str:
     return _estimated(first, second) + _classes(first, second)
 
 
+def fastest_words(nodes: Sequence[Node]) -> str:
+    """The fastest of nodes whose times can be compared, `c1`, or all that cannot be told from it;
+    "" of none."""
+    best = fastest_of(nodes)
+    if best is None:
+        return ""
+    alike = [node for node in nodes if node is best or not _told_apart(best, node)]
+    names = ", ".join(label(node.number) for node in alike)
+    if len(alike) == 1:
+        return names
+    how = "estimated alike" if _primary(best) is None else "by their measured intervals"
+    return f"{names}, between which no difference can be told ({how})"
+
+
+def _told_apart(one: Node, other: Node) -> bool:
+    before, after = _primary(one), _primary(other)
+    if before is None or after is None:
+        first, second = time_us(one), time_us(other)
+        return first is not None and second is not None and _estimates_differ(first, second)
+    ratio = _between(before, after)
+    return ratio is None or not ratio.low <= 1.0 <= ratio.high
+
+
+def _estimates_differ(before: float, after: float) -> bool:
+    return abs(before / after - 1) >= ALIKE
+
+
+ALIKE = 0.01
+"""Estimated times that differ by less are alike."""
+
+
 def _measured(one: str, two: str, before: Measurement, after: Measurement) -> str:
     if before.gpu.name != after.gpu.name:
         return (
@@ -117,21 +156,26 @@ def _measured(one: str, two: str, before: Measurement, after: Measurement) -> st
         )
     if before.shapes != after.shapes:
         return f"Measured at {before.shapes} and at {after.shapes}: other sizes, other times."
+    ratio = _between(before, after)
+    return f"{one} has no interval to compare with." if ratio is None else _call(two, one, ratio)
+
+
+def _between(before: Measurement, after: Measurement) -> Ratio | None:
+    """How many times as fast the second is; None where the first has no interval."""
     old, new = before.vs_eager, after.vs_eager
     if old.low <= 0:
-        return f"{one} has no interval to compare with."
+        return None
     # Each was measured beside eager, which is the common measure, unless eager itself was allowed
     # another rounding in one of the runs and took another time: then the times alone are left.
     between = 1.0
     if before.baselines_matmul != after.baselines_matmul:
         mine = before.candidate.median_us / after.candidate.median_us
         between = mine / (new.value / old.value)
-    ratio = Ratio(
+    return Ratio(
         value=between * new.value / old.value,
         low=between * new.low / old.high,
         high=between * new.high / old.low,
     )
-    return _call(two, one, ratio)
 
 
 def _call(name: str, other: str, ratio: Ratio) -> str:
@@ -155,7 +199,7 @@ def _estimated(first: Node, second: Node) -> str:
             f"{one} is estimated for {first.profile.target}, {two} for {second.profile.target}: "
             "such times cannot be compared."
         )
-    if abs(before / after - 1) < 0.01:
+    if not _estimates_differ(before, after):
         return f"No difference that can be told between {two} and {one}: both are estimated alike."
     way = "faster" if after < before else "slower"
     return (

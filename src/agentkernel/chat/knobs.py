@@ -17,7 +17,7 @@ from agentkernel.chat.replies import Reply, StepRan, TextReply
 from agentkernel.chat.requests import Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import Node, label, problem_of
+from agentkernel.chat.tree import Node, is_accepted, label, problem_of
 from agentkernel.storage.source_text import parse_source
 
 OPTIONS: dict[Knob, str] = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
@@ -68,9 +68,32 @@ def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Rep
     if known is not None:
         return actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
     reply = actions.offer(work, HandWritten(found.source, "edited"), node.number, text)
-    if isinstance(reply, StepRan) and found.told:
-        return reply.evolve(text="\n".join([reply.text, *found.told]))
-    return reply
+    if not isinstance(reply, StepRan):
+        return reply
+    told = (*found.told, *_of_the_block(work, node, reply, wishes))
+    return reply.evolve(text="\n".join([reply.text, *told]))
+
+
+def _of_the_block(
+    work: SessionState, base: Node, ran: StepRan, wishes: tuple[SetKnob, ...]
+) -> list[str]:
+    """That a wrong result is the block's doing, where it is all that was changed of a right one."""
+    made = [node for number in ran.made if (node := work.tree.node(number)) is not None]
+    wrong = [
+        node
+        for node in made
+        if node.verdict is not None
+        and node.verdict.failure is not None
+        and node.verdict.failure.kind == "mismatch"
+    ]
+    if not is_accepted(base) or {wish.knob for wish in wishes} != {"block"}:
+        return []
+    return [
+        f"The block is the cause: {label(node.number)} differs from {label(base.number)}, which is "
+        "right, in its width alone. A kernel that holds a whole row in one block needs one at "
+        "least as wide as the row, unless its text loops over the row."
+        for node in wrong
+    ]
 
 
 def judged_before(work: SessionState, source: str) -> Node | None:

@@ -41,6 +41,7 @@ from agentkernel.chat.tree import (
     Node,
     NoSuchCandidate,
     basis_of,
+    contenders,
     fastest,
     for_target,
     is_accepted,
@@ -462,16 +463,17 @@ def status(work: SessionState) -> Reply:
 
 def _fastest(work: SessionState, target: str | None) -> str:
     """The fastest for the GPU in force; one for another GPU is said to be."""
-    best = fastest(work.tree, target)
-    if best is not None:
-        return f"Fastest: {label(best)}."
+    best = figures.fastest_words(contenders(work.tree, target))
+    if best:
+        return f"Fastest: {best}."
     node = work.tree.node(fastest(work.tree) or 0)
     basis = None if node is None else basis_of(node)
     if node is None or basis is None:
         right = any(is_accepted(item) for item in work.tree.nodes)
         gone = "Every right candidate is discarded, or for other sizes."
         return gone if right else "No right candidate yet."
-    return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
+    elsewhere = figures.fastest_words(contenders(work.tree))
+    return f"No time for {target} yet; fastest, {basis.words}: {elsewhere}."
 
 
 def _told(node: Node, target: str | None) -> str:
@@ -480,11 +482,15 @@ def _told(node: Node, target: str | None) -> str:
 
 
 def settings(work: SessionState) -> Reply:
-    """The settings that matter most, then those that were changed here."""
+    """The settings that matter most with their keys, then those that were changed here."""
     now = work.settings
-    lines = [f"{words}: {display_value(effective_value(now, key))}" for key, words in WORDS.items()]
+    lines = [
+        f"{words}: {display_value(effective_value(now, key))}  ({key})"
+        for key, words in WORDS.items()
+    ]
     changed = difference(work.settings_of({}), now)
     lines += [f"changed here: {item}" for item in changed] or ["nothing was changed here"]
+    lines.append("'/set KEY VALUE' changes one, as in '/set budget.rounds 3'; Tab lists all keys.")
     return TextReply(text="\n".join(lines))
 
 

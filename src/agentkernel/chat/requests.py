@@ -10,10 +10,12 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.problem import DType
 from agentkernel.domain.verdict import Policy, Precision
 
-Which = Literal["current", "last", "previous", "fastest", "better", "parent", "original"]
-"""A candidate named by its place: `previous` is the one that was current before, `parent` the one
-that it was made from, `original` the user's own module, `better` the faster of the two that were
-compared last, or of all where none were."""
+Which = Literal[
+    "current", "last", "second_last", "previous", "fastest", "better", "parent", "original"
+]
+"""A candidate named by its place: `second_last` is the newest but one, `previous` the one that was
+current before, `parent` the one that it was made from, `original` the user's own module, `better`
+the faster of the two that were compared last, or of all where none were."""
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CandidateRef: TypeAlias = Count | Which
 """3 for c3, or a place."""

@@ -151,7 +151,7 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
         case Edit():
             return actions.edit(work, intent)
         case AskFact():
-            return facts.fact(work, intent)
+            return facts.fact(work, intent, text)
         case SetKnob():
             return knobs.set_knobs(work, (intent,), text)
         case Sweep():

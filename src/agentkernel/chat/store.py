@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.chat.replies import Reply, Turn
 from agentkernel.chat.tree import Node, Origin, Tree, complete, grow, problem_of
+from agentkernel.domain.base import INFINITE_AS_TEXT
 from agentkernel.domain.errors import RunNotFound, one_line
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
@@ -31,8 +32,13 @@ from agentkernel.tools.run_store import SESSION_FILE, RunStore, note_use, plain_
 
 FORMAT = "1"
 NAME = SESSION_FILE
-REPLIES: TypeAdapter[tuple[Reply, ...]] = TypeAdapter(tuple[Reply, ...])
+REPLIES: TypeAdapter[tuple[Reply, ...]] = TypeAdapter(tuple[Reply, ...], config=INFINITE_AS_TEXT)
 APPROVED: TypeAdapter[tuple[bool, ...]] = TypeAdapter(tuple[bool, ...])
+LOST = "Its runs are still there. Next: begin a session anew."
+TURNS_LOST = (
+    "Its candidates, settings and runs can be read: the session goes on. Next: 'save' writes a "
+    "candidate."
+)
 SCHEMA = """
 create table if not exists meta (name text primary key, value text not null);
 create table if not exists problems (key text primary key, value text not null);
@@ -161,8 +167,8 @@ class SessionStore:
             return Tree.model_validate_json(row).evolve(nodes=nodes)
 
     def turns(self) -> tuple[Turn, ...]:
-        """All turns in order."""
-        with _reading(self.folder):
+        """All turns in order. Raises RunNotFound where one cannot be read."""
+        with _reading(self.folder, "the turns of the session", TURNS_LOST):
             rows = self._db.execute(
                 "select text, replies, at, coalesce(value, '[]') from turns "
                 "left join approved on turn = id order by id"
@@ -170,7 +176,7 @@ class SessionStore:
             return tuple(
                 Turn(
                     text=row[0],
-                    replies=REPLIES.validate_json(row[1]),
+                    replies=_replies(row[1]),
                     at=row[2],
                     approved=APPROVED.validate_json(row[3]),
                 )
@@ -198,20 +204,46 @@ class SessionStore:
             return None if row is None else str(row[0])
 
 
+def _replies(text: str) -> tuple[Reply, ...]:
+    """A turn's replies. Where an infinite or NaN figure was once written as null, it is NaN."""
+    try:
+        return REPLIES.validate_json(text)
+    except ValidationError as error:
+        lost = [item["loc"] for item in error.errors() if item["input"] is None]
+        if len(lost) < error.error_count():
+            raise
+        written = json.loads(text)
+        for place in lost:
+            _put_nan(written, place)
+        return REPLIES.validate_json(json.dumps(written))
+
+
+def _put_nan(written: JsonValue, place: tuple[int | str, ...]) -> None:
+    """NaN at `place`, which names the kinds of unions' members besides keys and indices."""
+    held, last = written, place[-1]
+    for key in place[:-1]:
+        if isinstance(held, list) and isinstance(key, int):
+            held = held[key]
+        elif isinstance(held, dict) and key in held:
+            held = held[str(key)]
+    if isinstance(held, dict):
+        held[str(last)] = "NaN"
+
+
 @contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def _reading(folder: Path, what: str = "the session", left: str = LOST) -> Iterator[None]:
     """Turns what a damaged file raises into one clear line."""
     try:
         yield
     except (sqlite3.DatabaseError, ValidationError) as error:
-        raise damaged(folder, error) from error
+        raise damaged(folder, error, what, left) from error
 
 
-def damaged(folder: Path, why: object) -> RunNotFound:
-    """The line for a session file that cannot be read."""
+def damaged(folder: Path, why: object, what: str = "the session", left: str = LOST) -> RunNotFound:
+    """The line for a session file of which `what` cannot be read; `left` is what to do."""
     return RunNotFound(
-        f"Cannot read the session {str(folder / NAME)!r}: {one_line(why, 120)}. Expected what "
-        "'agentkernel chat' wrote. Its runs are still there. Next: begin a session anew."
+        f"Cannot read {what} {str(folder / NAME)!r}: {one_line(why, 120)}. Expected what "
+        f"'agentkernel chat' wrote. {left}"
     )
 
 

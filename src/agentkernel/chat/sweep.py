@@ -7,13 +7,13 @@ from math import prod
 
 from agentkernel.chat import actions, figures
 from agentkernel.chat.facts import NO_CANDIDATE
-from agentkernel.chat.knobs import AlreadySo, NoChange, changed_by, judged_before
+from agentkernel.chat.knobs import OPTIONS, AlreadySo, NoChange, changed_by, judged_before
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Compared, Reply
 from agentkernel.chat.requests import SetKnob, Sweep
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import fastest, label
+from agentkernel.chat.tree import contenders, fastest_of, label
 from agentkernel.domain.formatting import count
 
 MOST = 16
@@ -28,8 +28,9 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
     if not work.tree.nodes or work.place.candidate is None:
         return not_possible(NO_CANDIDATE)
     base = work.node("current")
-    columns, refused = {base.number: "as it was"}, []
-    for values in product(*(axis.values for axis in intent.axes)):
+    columns: dict[int, str] = {}
+    refused: list[str] = []
+    for values in product(*(sorted(axis.values) for axis in intent.axes)):
         wishes = tuple(
             SetKnob(knob=axis.knob, value=value)
             for axis, value in zip(intent.axes, values, strict=True)
@@ -49,20 +50,30 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
             known = judged_before(work, source)
         if known is not None:
             columns[known.number] = name
-    if len(columns) == 1:
+    if columns.keys() <= {base.number}:
         return not_possible("\n".join(refused) or f"{label(base.number)} is so already.")
+    if base.number not in columns:
+        columns = {base.number: "as it was", **columns}
     return _table(work, columns, refused)
 
 
 def words(wishes: tuple[SetKnob, ...]) -> str:
-    """ "4 warps, 2 stages"."""
-    return ", ".join(f"{wish.value} {wish.knob}" for wish in wishes)
+    """ "4 warps, 1 stage, block 64"."""
+    return ", ".join(
+        count(wish.value or 0, wish.knob.removesuffix("s")) if wish.knob in OPTIONS
+        else f"{wish.knob} {wish.value}"
+        for wish in wishes
+    )  # fmt: skip
 
 
 def _table(work: SessionState, columns: dict[int, str], refused: list[str]) -> Compared:
     nodes = tuple(map(work.node, columns))
-    best = fastest(work.tree, work.target_name)
-    said = f"{count(len(nodes), 'candidate')} side by side"
-    said += f"; the fastest of all is {label(best)}." if best is not None else "."
+    timed = contenders(work.tree, work.target_name)
+    best = figures.fastest_words([node for node in timed if node.number in columns])
+    said = f"{count(len(nodes), 'candidate')} side by side."
+    said += f" Fastest of them: {best}." if best else ""
+    first = fastest_of(timed)
+    if best and first is not None and first.number not in columns:
+        said += f" Fastest of all: {figures.fastest_words(timed)}."
     rows = (("launch", tuple(columns.values())), *figures.rows_of(nodes))
     return Compared(nodes=nodes, rows=rows, verdict="\n".join([said, *refused]))

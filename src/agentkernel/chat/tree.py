@@ -327,8 +327,20 @@ def time_us(node: Node) -> float | None:
 
 def fastest(tree: Tree, target: str | None = None) -> int | None:
     """The fastest right candidate for the sizes in force and `target` (None: any) that was not
-    discarded. Only times of one basis are compared: the newest measured one's, else the newest
-    estimated one's. Where nobody has a time, the first."""
+    discarded: of those whose times can be compared."""
+    found = fastest_of(contenders(tree, target))
+    return None if found is None else found.number
+
+
+def fastest_of(nodes: Sequence[Node]) -> Node | None:
+    """The one of the least time, of nodes whose times can be compared."""
+    return min(nodes, key=lambda node: time_us(node) or 0.0, default=None)
+
+
+def contenders(tree: Tree, target: str | None = None) -> tuple[Node, ...]:
+    """The right candidates for the sizes in force and `target` (None: any) that were not discarded
+    and whose times rest on one basis: the newest measured one's, else the newest estimated one's.
+    Where nobody has a time, the first."""
     usable = [
         node
         for node in tree.nodes
@@ -338,14 +350,13 @@ def fastest(tree: Tree, target: str | None = None) -> int | None:
     ]
     timed = [(basis, node) for node in usable if (basis := basis_of(node)) is not None]
     if not timed:
-        return usable[0].number if usable else None
+        return tuple(usable[:1])
     aimed = [(basis, node) for basis, node in timed if for_target(node, target)]
     if not aimed:
-        return None
+        return ()
     measured = [basis for basis, _ in aimed if basis.measured]
     last = (measured or [basis for basis, _ in aimed])[-1]
-    alike = [node for basis, node in aimed if basis == last]
-    return min(alike, key=lambda node: time_us(node) or 0.0).number
+    return tuple(node for basis, node in aimed if basis == last)
 
 
 def better(tree: Tree, pair: tuple[int, int]) -> int | None:
@@ -380,6 +391,10 @@ def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> int | N
             return current
         case "last":
             return tree.nodes[-1].number
+        case "second_last":
+            if len(tree.nodes) < 2:
+                raise NoSuchCandidate("There is one candidate only: c1.")
+            return tree.nodes[-2].number
         case "fastest" | "better":
             found = fastest(tree, target)
             if found is None:

@@ -164,6 +164,8 @@ def sentence(intent: Intent) -> str:
             return _line(intent)
         case Diff():
             return _diff(intent)
+        case Compare(first="second_last", second="last"):
+            return "compare the last two"
         case Compare():
             against = "" if intent.second is None else f" with {name_of(intent.second)}"
             return f"compare {name_of(intent.first)}{against}"
@@ -210,6 +212,7 @@ def name_of(ref: CandidateRef) -> str:
     if isinstance(ref, int):
         return f"c{ref}"
     words = {"current": "the current one", "original": "the original", "parent": "its parent"}
+    words["second_last"] = "the last but one"
     return words.get(ref, f"the {ref} one")
 
 

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+INFINITE_AS_TEXT = ConfigDict(ser_json_inf_nan="strings")
+"""For a TypeAdapter that writes a union: it does not take the members' own setting, and would write
+null for an infinite figure."""
+
+
 class Frozen(BaseModel):
     """An immutable value that rejects unknown fields."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
-    )
+    model_config = INFINITE_AS_TEXT | ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def evolve(self, **changes: Any) -> Self:
         """This value with `changes`, which are not validated: mypy checks their names and types

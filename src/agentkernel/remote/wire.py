@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, TypeAdapter
 
 from agentkernel.agents.instruments import InstrumentSettings
-from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.base import INFINITE_AS_TEXT, Frozen, sha256_text
 from agentkernel.domain.candidate import Candidate, TrialResult
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.problem import Problem
@@ -111,8 +111,12 @@ RESOLVED = TypeAdapter(ResolvedTarget)
 DONE: TypeAdapter[None] = TypeAdapter(None)
 READY = TypeAdapter(bool)
 VERDICT = TypeAdapter(Verdict)
-PROFILE: TypeAdapter[Profile | ProfileFailed] = TypeAdapter(Profile | ProfileFailed)
-BASELINES: TypeAdapter[BaselineTimes | ProfileFailed] = TypeAdapter(BaselineTimes | ProfileFailed)
+PROFILE: TypeAdapter[Profile | ProfileFailed] = TypeAdapter(
+    Profile | ProfileFailed, config=INFINITE_AS_TEXT
+)
+BASELINES: TypeAdapter[BaselineTimes | ProfileFailed] = TypeAdapter(
+    BaselineTimes | ProfileFailed, config=INFINITE_AS_TEXT
+)
 QUICK: TypeAdapter[QuickTimes | None] = TypeAdapter(QuickTimes | None)
 COUNT = TypeAdapter(int)
 TRIALS: TypeAdapter[tuple[TrialResult, ...]] = TypeAdapter(tuple[TrialResult, ...])

@@ -80,7 +80,11 @@ def test_none_of_it_was_learned() -> None:
     assert {row.text.lower() for row in ROWS} & learned <= common
 
 
-@pytest.mark.parametrize("text", ["run it in bf16", "rerun this with bfloat16"])
+@pytest.mark.parametrize(
+    "text",
+    ["run it in bf16", "rerun this with bfloat16", "make it work in bf16", "make it bf16",
+     "I want it in bf16", "make the kernel run in bfloat16"],
+)  # fmt: skip
 def test_bf16_inputs_and_bf16_arithmetic_are_told_apart_by_the_user(text: str) -> None:
     found = understand(text, CONTEXT)
     assert isinstance(found, Ambiguous)

@@ -17,7 +17,7 @@ from typing import get_args
 import pytest
 from rich.console import Console, RenderableType
 
-from agentkernel.chat.replies import Reply, StepRan
+from agentkernel.chat.replies import Reply, Source, StepRan
 from agentkernel.chat.tree import Place
 from agentkernel.cli.app import run
 from agentkernel.cli.chat import screen, sessions
@@ -509,3 +509,13 @@ def test_a_session_tells_no_names_that_nobody_can_use() -> None:
         told = session_event(ended)
         assert isinstance(told, Decided)
         assert told.stop == f"done: {STOPS[stop]}"
+
+
+@pytest.mark.parametrize(("terminal", "whole"), [(False, True), (True, False)])
+def test_a_source_is_whole_in_a_pipe(terminal: bool, whole: bool) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, color_system=None)
+    long = "value = " + "1" * 300
+    screen.TextScreen(console).reply(Source(number=1, name="c1.py", text=f"{long}\n"))
+    assert isinstance(console.file, io.StringIO)
+    assert (long in console.file.getvalue()) == whole
+    assert console.width == 80

@@ -234,7 +234,7 @@ class ModelNew(nn.Module):
         relu_kernel_weight = torch.empty(147456, device=x.device, dtype=x.dtype)
         relu_kernel_pack[(144,)](
             conv_weight, relu_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         relu_kernel_picture = torch.empty(x_dim0 * (x_dim2 + 2) * (x_dim3 + 2) * 128, device=x.device, dtype=x.dtype)
         relu_kernel_last[(triton.cdiv((x_dim2 + 2) * (x_dim3 + 2), 128) * 4 * x_dim0,)](

@@ -213,7 +213,7 @@ class ModelNew(nn.Module):
         mean_kernel_weight = torch.empty(384, device=x.device, dtype=x.dtype)
         mean_kernel_pack[(1,)](
             weight, mean_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         mean_kernel[(x_dim0 * triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 128) * 1,)](
             x, mean_kernel_weight, bias, output, mean_parts, x_dim0,

@@ -210,7 +210,7 @@ class ModelNew(nn.Module):
         largest_kernel_weight = torch.empty(384, device=x.device, dtype=x.dtype)
         largest_kernel_pack[(1,)](
             weight, largest_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         largest_kernel[(triton.cdiv(x_dim0 * ((-1) + (x_dim2 // 2)) * ((-1) + (x_dim3 // 2)) * 4, 128) * 1,)](
             x, largest_kernel_weight, bias, output, x_dim0,

@@ -211,7 +211,7 @@ class ModelNew(nn.Module):
         softmax_kernel_weight = torch.empty(384, device=x.device, dtype=x.dtype)
         softmax_kernel_pack[(1,)](
             weight, softmax_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            TF32=x.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         softmax_kernel[(triton.cdiv(x_dim0 * ((-2) + x_dim2) * ((-2) + x_dim3), 128) * 1,)](
             x, softmax_kernel_weight, bias, output, x_dim3, x_dim2, x_dim0,

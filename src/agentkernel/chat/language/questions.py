@@ -20,6 +20,7 @@ from agentkernel.chat.requests import (
     OnCandidate,
     OtherModule,
     Plain,
+    SetKnob,
 )
 
 Reading = tuple[Intent, ...]
@@ -53,6 +54,11 @@ KERNEL_ONLY = re.compile(
     r"(?:,? (?:not|without|no|skip|minus) (?:the )?(?:wrapper|class|module|rest|launcher"
     r"|host code"
     r"|boilerplate|imports)s?)?$"
+)
+WHY_NOT_PERSISTENT = re.compile(
+    r"why (?:(?:is|are|was) (?:it|this|that|the kernel|c\d+) not|(?:isn't|aren't) (?:it|this|that"
+    r"|the kernel)|not(?: (?:make|made|use|do|try|go))?(?: (?:it|this|that|the kernel|an?))?) "
+    r"persistent(?: kernel)?$"
 )
 ALONE = re.compile(r"\b(?:just|only|alone|not|without|no|skip|minus)\b")
 FILE = re.compile(r"(?<![\w/.])((?:~?/)?(?:[\w.-]+/)*[\w-]+\.py)(?::([A-Za-z_]\w*))?(?![\w/])")
@@ -109,6 +115,13 @@ def said(shown: str) -> Said:
     for _ in range(2):
         bare = EDGES.sub("", bare)
     return Said(shown, bare, text.endswith("?"))
+
+
+def read_why_not(shown: str) -> Reading:
+    """ "why not persistent?" is answered as the wish is, which changes nothing: a launch cannot do
+    it, and why. No ranking is asked, which would read the "not" as one more wish."""
+    asked = WHY_NOT_PERSISTENT.match(said(shown).text)
+    return (SetKnob(knob="persistent", value=1),) if asked else ()
 
 
 def read_questions(shown: str, context: IntentContext) -> Reading:

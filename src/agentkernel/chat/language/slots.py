@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -206,7 +207,13 @@ def _diff(match: Match, context: IntentContext, original: str) -> list[SlotValue
     return [{"candidate": first, "against": second}]
 
 
+LAST_TWO = re.compile(r"\b(?:(?:last|latest|newest|(?:most )?recent) (?:two|2)|(?:two|2) (?:last"
+                      r"|latest|newest|most recent))\b(?! (?:changes|steps|rounds))")  # fmt: skip
+
+
 def _compare(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
+    if LAST_TWO.search(original.lower()):
+        return [{"first": "second_last", "second": "last"}]
     first, *others = [*_candidates(match, context), "current"]
     second = others[0] if others and others[0] != first else None
     return [{"first": first, "second": second}]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal
 
 from agentkernel.chat.language.questions import Reading, find_target, said
 from agentkernel.chat.requests import (
@@ -110,16 +109,6 @@ def _goal(found: re.Match[str], _: IntentContext) -> Reading:
     return (StopAt(speedup=speedup),) if 1 <= speedup <= 10**6 else ()
 
 
-def _again(found: re.Match[str], context: IntentContext) -> Reading:
-    """ "half that" behind a wish about the launch."""
-    last = context.last[-1] if context.last else None
-    if not isinstance(last, SetKnob) or last.knob not in COUNTED:
-        return ()
-    more = found[1] in ("double", "twice")
-    value = None if not last.value else last.value * 2 if more else max(last.value // 2, 1)
-    return (last.evolve(value=value, more=more and value is None, former=False),)
-
-
 def _no_cap(_: re.Match[str], context: IntentContext) -> Reading:
     last = context.last[-1] if context.last else None
     capped = isinstance(last, SetKnob) and last.knob == "registers"
@@ -127,32 +116,28 @@ def _no_cap(_: re.Match[str], context: IntentContext) -> Reading:
     return (SetKnob(knob="registers", value=0),) if capped or asked else ()
 
 
-def _scaled_block(found: re.Match[str], _: IntentContext) -> Reading:
-    axes: dict[str, Literal["M", "N", "K"]] = {"m": "M", "n": "N", "k": "K"}
-    return (SetKnob(knob="block", more=found[1] == "double", axis=axes[found[2]]),)
-
-
 def _standalone(found: re.Match[str], _: IntentContext) -> Reading:
     return (WriteTo(name="save", path=found["path"]),)
 
 
-COUNTED = ("warps", "stages", "block", "registers")
-"""What of a launch may be halved or doubled."""
-RUN_IN_BF16 = re.compile(
-    r"\b(?:re-?)?run (?:it|this|that) (?:again )?(?:in|with|as) bf(?:loat)?16\b"
+IN_BF16 = re.compile(
+    r"\b(?:re-?run|run|make|get|have|want|need|let|do|try|convert|switch|turn|move|cast)"
+    r" (?:it|this|that|everything|the (?:module|model|layer|kernel|inputs?))"
+    r"(?: (?:to|also|run|work|go|again|all))*(?: (?:in|with|as|for|to|on))? bf(?:loat)?16\b"
 )
+BACK = re.compile(r"\b(?:undo|revert|take back) (?:that|this|it)\b")
 IT = re.compile(r"\b(?:it|that|this)\b")
 
 
 def two_meanings(shown: str, found: Reading) -> Reading | None:
-    """The other reading of "run it in bf16": its inputs, where what may be computed in was read.
+    """The other reading of "make it in bf16": its inputs, where what may be computed in was read.
     Of "why is it slow at 128 rows": the question alone, where the sizes were to be set too."""
     sized = any(isinstance(item, SetShapes) for item in found)
     why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
     if sized and why and shown.lower().startswith("why"):
         return why
     loosened = any(isinstance(item, SetPrecision) and item.precision == "bf16" for item in found)
-    if not loosened or not RUN_IN_BF16.search(shown.lower()):
+    if not loosened or not IN_BF16.search(shown.lower()):
         return None
     return tuple(
         SetDtype(dtype="bfloat16") if isinstance(item, SetPrecision) else item for item in found
@@ -160,8 +145,11 @@ def two_meanings(shown: str, found: Reading) -> Reading | None:
 
 
 def of_the_last(shown: str, found: Reading, context: IntentContext) -> Reading:
-    """ "fix it" behind "why was c3 refused" is about c3."""
+    """ "fix it" behind "why was c3 refused" is about c3; "undo that" behind a step back goes on
+    again."""
     last = context.last[-1] if context.last else None
+    if last == Undo() and found == (Undo(),) and BACK.search(shown.lower()):
+        return (Plain(name="redo"),)
     if not isinstance(last, OnCandidate) or last.name != "why_rejected":
         return found
     points = IT.search(shown.lower()) is not None
@@ -177,13 +165,6 @@ def of_the_last(shown: str, found: Reading, context: IntentContext) -> Reading:
 
 
 WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Reading]], ...] = (
-    (
-        re.compile(
-            r"(?:make|get) (?:it|this|that|(?:my|the|this) (?:module|model|layer|kernel|code)) "
-            r"(?:run )?(?:faster|quicker|fast)$|speed (?:it|this|that) up$"
-        ),
-        lambda *_: (Run(),),
-    ),
     (
         re.compile(
             r"(?:drop|discard|reject|throw (?:out|away)|ditch|scrap) (?:candidates? )?"
@@ -207,19 +188,6 @@ WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Re
             r"(?:,? (?:and |then )?(?:stop|no more|not more|that's it)(?: after that| then)?)?$"
         ),
         _time,
-    ),
-    (
-        re.compile(
-            r"(?:go |back |go back )(?:to )?the (?:one|candidate|version) before(?: th\w+)?$"
-        ),
-        lambda *_: (OnCandidate(name="return_to", candidate="previous"),),
-    ),
-    (
-        re.compile(
-            r"(?:start|begin) (?:over|again|afresh|anew) (?:from|with) (?:eager|scratch|zero"
-            r"|(?:the )?(?:original|beginning|start|plain)(?: module)?)$"
-        ),
-        lambda *_: (Plain(name="restart"),),
     ),
     (
         re.compile(
@@ -252,19 +220,12 @@ WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Re
         ),
         _goal,
     ),
-    (re.compile(r"(half|halve|double|twice) (?:of )?(?:that|it)(?: again)?$"), _again),
     (
         re.compile(
             r"(?:drop|lift|remove|undo|take off|get rid of) (?:the |that )(?:cap"
             r"|limit)(?: again)?$"
         ),
         _no_cap,
-    ),
-    (
-        re.compile(
-            r"(double|halve) the (?:block|tile)(?: size)? (?:along|in|of|for) (?:block_)?([mnk])$"
-        ),
-        _scaled_block,
     ),
     (
         re.compile(

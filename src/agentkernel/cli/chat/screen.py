@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from agentkernel.chat.replies import Reply, SessionEnded, TextReply
+from agentkernel.chat.replies import DiffOf, Reply, SessionEnded, Source, TextReply
 from agentkernel.cli.chat.input import shortened
 from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import RunProgress
@@ -87,6 +87,10 @@ class Screen(Protocol):
         ...
 
 
+WHOLE_LINES = 10_000
+"""Columns of a source in a pipe."""
+
+
 class TextScreen:
     """For people: a live table where a terminal can draw one, else one line an event."""
 
@@ -145,12 +149,17 @@ class TextScreen:
         self._stop(leave=True)
         if isinstance(reply, SessionEnded):
             return  # whoever closes the session says how to go on, for any end of it
-        shown = EscapedOutput(picture(reply, self.console))
         if self.console.is_terminal:
-            self.console.print(shown)
+            self.console.print(EscapedOutput(picture(reply, self.console)))
             return
-        with self.console.capture() as text:
-            self.console.print(shown)
+        width = self.console.width
+        if isinstance(reply, Source | DiffOf):
+            self.console.width = max(width, WHOLE_LINES)  # a file is to be copied, not cut
+        try:
+            with self.console.capture() as text:
+                self.console.print(EscapedOutput(picture(reply, self.console)))
+        finally:
+            self.console.width = width
         for line in text.get().splitlines():  # no blanks up to the width for a file or a diff
             print(line.rstrip(), file=self.console.file, flush=True)
 
