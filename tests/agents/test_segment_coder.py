@@ -172,7 +172,7 @@ def test_sizes_stay_free(box: Sandboxed, rows: int) -> None:
 def test_two_results_come_from_one_function(box: Sandboxed) -> None:
     turn = Turn(TwoResults(), segment_cases.TWICE)
     made = turn.whole()
-    assert "softmax, mul = segment(x, self.scale)" in made.source
+    assert "softmax, mul = segment(x, scale)" in made.source
     box.check(made.source, turn.problem.live, (torch.randn(6, 40),))
 
 

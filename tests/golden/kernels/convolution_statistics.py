@@ -203,8 +203,8 @@ def mean_rstd_kernel(
 
 @triton.jit
 def silu_kernel(
-    conv2d_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, output_ptr, n_rows, n_cols,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    conv2d_ptr, mean_ptr, rstd_ptr, v_1_weight_ptr, v_1_bias_ptr, output_ptr, n_rows,
+    n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """GroupNorm and SiLU."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -216,9 +216,10 @@ def silu_kernel(
     conv2d = tl.load(conv2d_ptr + row_0 * (4 * n_cols) + row_1 * n_cols + col, mask=row_mask & col_mask, other=0.0)
     mean = tl.load(mean_ptr + row_0, mask=row_mask, other=0.0)
     rstd = tl.load(rstd_ptr + row_0, mask=row_mask, other=0.0)
-    weight = tl.load(weight_ptr + row_0 * 4 + row_1, mask=row_mask, other=0.0)
-    bias = tl.load(bias_ptr + row_0 * 4 + row_1, mask=row_mask, other=0.0)
-    silu_value = silu((conv2d - mean) * rstd * weight + bias)
+    v_1_weight = tl.load(v_1_weight_ptr + row_0 * 4 + row_1, mask=row_mask, other=0.0)
+    v_1_bias = tl.load(v_1_bias_ptr + row_0 * 4 + row_1, mask=row_mask, other=0.0)
+    group_norm = (conv2d - mean) * rstd * v_1_weight + v_1_bias
+    silu_value = silu(group_norm)
     tl.store(output_ptr + row_0 * (4 * n_cols) + row_1 * n_cols + col, silu_value, mask=row_mask & col_mask)
 
 
@@ -283,10 +284,31 @@ class ModelNew(nn.ModuleList):
             raise ValueError(
                 f"input_value is {input_value.dtype}{list(input_value.shape)}; {VERIFIED}"
             )
+        v_0_weight = self[0].weight
+        v_0_bias = self[0].bias
+        v_1_weight = self[1].weight
+        v_1_bias = self[1].bias
+        if v_0_weight.dtype != torch.float32 or v_0_weight.shape != (8, 3, 3, 3):
+            raise ValueError(f"0.weight is no longer float32[8, 3, 3, 3]; {VERIFIED}")
+        if v_0_bias.dtype != torch.float32 or v_0_bias.shape != (8,):
+            raise ValueError(f"0.bias is no longer float32[8]; {VERIFIED}")
+        if v_1_weight.dtype != torch.float32 or v_1_weight.shape != (8,):
+            raise ValueError(f"1.weight is no longer float32[8]; {VERIFIED}")
+        if v_1_bias.dtype != torch.float32 or v_1_bias.shape != (8,):
+            raise ValueError(f"1.bias is no longer float32[8]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if input_value.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (input_value, self[0].weight, self[0].bias, self[1].weight, self[1].bias)
+            tensors = (input_value, v_0_weight, v_0_bias, v_1_weight, v_1_bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        v_0_weight = v_0_weight.contiguous()
+        v_0_bias = v_0_bias.contiguous()
+        v_1_weight = v_1_weight.contiguous()
+        v_1_bias = v_1_bias.contiguous()
         input_value = input_value.contiguous()
         input_value_dim2 = input_value.shape[2]
         input_value_dim3 = input_value.shape[3]
@@ -299,24 +321,26 @@ class ModelNew(nn.ModuleList):
         squares = torch.empty((1, 8, (127 + input_value_dim2*input_value_dim3) // 128), device=input_value.device, dtype=torch.float32)
         convolution_statistics_kernel_weight = torch.empty(384, device=input_value.device, dtype=input_value.dtype)
         convolution_statistics_kernel_pack[(1,)](
-            self[0].weight.contiguous(), convolution_statistics_kernel_weight,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+            v_0_weight, convolution_statistics_kernel_weight,
+            TF32=input_value.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32",
+            BLOCK=1024,
         )
         convolution_statistics_kernel_picture = torch.empty(1 * (input_value_dim2 + 2) * (input_value_dim3 + 2) * 4, device=input_value.device, dtype=input_value.dtype)
         convolution_statistics_kernel_last[(triton.cdiv((input_value_dim2 + 2) * (input_value_dim3 + 2), 1024) * 1 * 1,)](
             input_value, convolution_statistics_kernel_picture,
             IN_0=input_value_dim2, IN_1=input_value_dim3, OUT_0=input_value_dim2,
-            OUT_1=input_value_dim3, TF32=torch.backends.cudnn.conv.fp32_precision == "tf32",
+            OUT_1=input_value_dim3,
+            TF32=input_value.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32",
             PLACES=1024, CHANNELS=4,
         )
         convolution_statistics_kernel[(1 * triton.cdiv(input_value_dim2 * input_value_dim3, 128) * 1,)](
-            convolution_statistics_kernel_picture, convolution_statistics_kernel_weight,
-            self[0].bias, conv2d, means, squares, 1,
+            convolution_statistics_kernel_picture, convolution_statistics_kernel_weight, v_0_bias,
+            conv2d, means, squares, 1,
             IN_0=input_value_dim2, IN_1=input_value_dim3, OUT_0=input_value_dim2,
             OUT_1=input_value_dim3,
             INDEX=tl.int64 if max(convolution_statistics_kernel_picture.numel(), conv2d.numel()) > 2147418112 else tl.int32,
-            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16, BLOCK_N=128,
-            BLOCK_K=16, num_warps=4, num_stages=2,
+            TF32=input_value.is_cuda and torch.backends.cudnn.conv.fp32_precision == "tf32",
+            BLOCK_M=16, BLOCK_N=128, BLOCK_K=16, num_warps=4, num_stages=2,
         )
         mean = torch.empty((1, 2, 1, 1), device=input_value.device, dtype=torch.float32)
         rstd = torch.empty((1, 2, 1, 1, 1), device=input_value.device, dtype=torch.float32)
@@ -328,7 +352,7 @@ class ModelNew(nn.ModuleList):
         )
         output = torch.empty((1, 8, input_value_dim2, input_value_dim3), device=input_value.device, dtype=torch.float32)
         silu_kernel[(-(-8 // 8), -(-(input_value_dim2*input_value_dim3) // 16))](
-            conv2d, mean, rstd, self[1].weight, self[1].bias, output, 8,
+            conv2d, mean, rstd, v_1_weight, v_1_bias, output, 8,
             input_value_dim2*input_value_dim3, BLOCK_M=8, BLOCK_N=16, num_warps=4,
         )
         return output

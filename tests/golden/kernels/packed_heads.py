@@ -189,11 +189,20 @@ class ModelNew(nn.Module):
             or sin.shape[1] != 16
         ):
             raise ValueError(f"sin is {sin.dtype}{list(sin.shape)}; {VERIFIED}")
+        weight = self.qkv.weight
+        if weight.dtype != torch.float32 or weight.shape != (96, 24):
+            raise ValueError(f"qkv.weight is no longer float32[96, 24]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, cos, sin, self.qkv.weight)
+            tensors = (x, cos, sin, weight)
             if any(tensor.requires_grad for tensor in tensors):
                 outputs = Differentiable.apply(self, *tensors)
                 return [outputs[0], outputs[1], outputs[2]]
+        weight = weight.contiguous()
         x = x.contiguous()
         cos = cos.contiguous()
         sin = sin.contiguous()
@@ -204,9 +213,9 @@ class ModelNew(nn.Module):
         add = torch.empty_strided((x_dim0, 2, x_dim1, 16), (32*x_dim1, 16, 32, 1), device=x.device, dtype=torch.float32)
         add_1 = torch.empty_strided((x_dim0, 2, x_dim1, 16), (32*x_dim1, 16, 32, 1), device=x.device, dtype=torch.float32)
         mul = torch.empty_strided((x_dim0, 2, x_dim1, 16), (32*x_dim1, 16, 32, 1), device=x.device, dtype=torch.float32)
-        right = self.qkv.weight[0:0 + 32 * 1:1]
-        right_1 = self.qkv.weight[32:32 + 32 * 1:1]
-        right_2 = self.qkv.weight[64:64 + 32 * 1:1]
+        right = weight[0:0 + 32 * 1:1]
+        right_1 = weight[32:32 + 32 * 1:1]
+        right_2 = weight[64:64 + 32 * 1:1]
         linear_default_kernel[(-(-(x_dim0*x_dim1) // 16) * (-(-32 // 16) + -(-32 // 16) + -(-32 // 16)),)](
             x, right, right_1, right_2, add, add_1, mul, cos, sin, x_dim1, x_dim0*x_dim1,
             x.stride(-2), right.stride(-2), right_1.stride(-2), right_2.stride(-2),

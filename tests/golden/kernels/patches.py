@@ -149,10 +149,23 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 4 or x.shape[1] != 3:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        weight = self.conv.weight
+        bias = self.conv.bias
+        if weight.dtype != torch.float32 or weight.shape != (16, 3, 4, 4):
+            raise ValueError(f"conv.weight is no longer float32[16, 3, 4, 4]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (16,):
+            raise ValueError(f"conv.bias is no longer float32[16]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.conv.weight, self.conv.bias)
+            tensors = (x, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         x_dim2 = x.shape[2]
@@ -176,10 +189,10 @@ class ModelNew(nn.Module):
         )
         output = torch.empty((x_dim0, (x_dim2 // 4)*(x_dim3 // 4), 16), device=x.device, dtype=torch.float32)
         left = mul_patches.reshape(x_dim0, (x_dim2 // 4)*(x_dim3 // 4), 48).contiguous()
-        right = self.conv.weight.reshape(16, 48).contiguous()
+        right = weight.reshape(16, 48).contiguous()
         relu_kernel[(-(-(x_dim0*(x_dim2 // 4)*(x_dim3 // 4)) // 16) * -(-16 // 16),)](
-            left, right, output, self.conv.bias, x_dim0*(x_dim2 // 4)*(x_dim3 // 4),
-            left.stride(-2), right.stride(-2),
+            left, right, output, bias, x_dim0*(x_dim2 // 4)*(x_dim3 // 4), left.stride(-2),
+            right.stride(-2),
             N=16, K=48, EVEN_K=True, BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, GROUP_M=4, num_warps=4,
             num_stages=2,
         )

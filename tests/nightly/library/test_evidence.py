@@ -19,9 +19,10 @@ from agentkernel.nightly.library.rows import (
     figures_of,
 )
 from agentkernel.tools.certificate.signing import certificate_signature
-from agentkernel.workflows.results import _figures
+from agentkernel.workflows.results import _with_figures
 from tests.nightly.library.library_rows import certificate, kernel, key
 from tests.workflows.fakes import measurement, profile, timing
+from tests.workflows.test_outcome import PLAIN
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_a_certificates_figures_are_those_that_its_run_hands_over() -> None:
         autotuned=timing(15.0),
     )
     found = profile(candidate, one)
-    told = _figures(Attempt(candidate=candidate, profile=found), None)
+    told = _with_figures(PLAIN, Attempt(candidate=candidate, profile=found), None)
     proof = certificate("x\n", "2026-11-23T00:00:00+00:00").evolve(profile=found, basis="measured")
     figures = figures_of(proof)
     ratios = (told.speedup_vs_eager, told.speedup_vs_compile, told.speedup_vs_autotune)

@@ -75,7 +75,9 @@ def with_columns_apart(captured: Captured) -> Captured | None:
     draft = Draft(graph, placeholders, sizes_of(captured))
     found = False
     for node in list(graph.nodes):
-        ranges = _ranges(draft, node) if op_of(node) == "linear.default" else []
+        # What returned views are taken of stays whole.
+        packed = op_of(node) == "linear.default" and node.name not in captured.computed
+        ranges = _ranges(draft, node) if packed else []
         for item in ranges:
             with draft.before(item.cut.node):
                 swap({item.cut.node: _apart(draft, node, item)}, draft.added)
