@@ -30,7 +30,7 @@ from agentkernel.tools.targets import find_target
 
 WIDE, NARROW = Frame(600, 370), Frame(370, 340, left=50, right=10)
 TREND_WIDE = Frame(600, 370, left=44, right=188, bottom=34)
-TREND_NARROW = Frame(370, 320, left=42, right=146, bottom=34)
+TREND_NARROW = Frame(370, 320, left=42, right=184, bottom=34)
 NUMBERED = 9
 """So many points, those of the largest shares, carry their number in the table."""
 PEAKS = {
