@@ -488,13 +488,9 @@ class AttentionStep:
 
 def with_attention(partition: Partition) -> Partition:
     """Attention nodes as steps of their own."""
-    steps = tuple(
-        AttentionStep(step.node, _heads_inside(step.node, partition))
-        if isinstance(step, LibraryStep) and step.node.op == ATTENTION_OP
-        else step
-        for step in partition.steps
+    return partition.with_calls(
+        ATTENTION_OP, lambda step: AttentionStep(step.node, _heads_inside(step.node, partition))
     )
-    return Partition(steps, partition.outputs)  # type: ignore[arg-type]
 
 
 def _heads_inside(node: Node, partition: Partition) -> bool:

@@ -7,7 +7,7 @@ library is a step of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -322,6 +322,15 @@ class Partition:
         returned = any(output.node is node for output in self.outputs)
         alone = len(readers) == 1 and not returned
         return readers[0] if alone and isinstance(readers[0], Region) else None
+
+    def with_calls(self, op: str, made: Callable[[LibraryStep], object]) -> Partition:
+        """The same with steps of another kind, as `made` gives them, in the place of calls of
+        `op`."""
+        steps = (
+            made(step) if isinstance(step, LibraryStep) and step.node.op == op else step
+            for step in self.steps
+        )
+        return Partition(tuple(steps), self.outputs)  # type: ignore[arg-type]
 
 
 def topological(outputs: Iterable[Node]) -> list[Node]:

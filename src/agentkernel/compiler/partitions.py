@@ -29,12 +29,13 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
-from agentkernel.compiler.recurrence import CALLS, RecurrenceStep
+from agentkernel.compiler.recurrence import RecurrenceStep
 from agentkernel.compiler.rewrite.columns import with_columns_apart
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import OF_CONSTRUCTOR, NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.problem.capture import Captured
+from agentkernel.tools.problem.composite_operators import RECURRENT_CALLS
 from agentkernel.tools.problem.loading import LoadedProblem
 
 
@@ -160,7 +161,7 @@ def _partitions(
     if any(map(written_out, plain.partition.steps)):
         sums = compile_graph(problem, captured, constructor, precision, convolutions="written_out")
         choices = (_with_convolutions(sums, policy) or _with_products(sums, policy)[:1]) + choices
-    if any(op in CALLS for op in _library(plain)):
+    if any(op in RECURRENT_CALLS for op in _library(plain)):
         steps = compile_graph(problem, captured, constructor, precision, stepped=True)
         choices = _with_products(steps, policy)[:1] + choices
     if find_steps(plain.partition.steps):

@@ -81,7 +81,7 @@ class Compiled:
         graph = replace(self.graph, outputs=outputs)
         stored = _outputs(self.captured, graph)
         try:
-            parts = with_recurrences(with_attention(partition(stored, self.symbols.hint)))
+            parts = _with_own_steps(partition(stored, self.symbols.hint))
         except IncompatibleAxes:
             return self
         return replace(self, graph=graph, partition=parts)
@@ -130,11 +130,15 @@ def compile_graph(
     symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)
     try:
-        parts = with_attention(partition(outputs, symbols.hint, halved=halved))
-        parts = with_recurrences(parts)
+        parts = _with_own_steps(partition(outputs, symbols.hint, halved=halved))
     except IncompatibleAxes as error:
         raise UnsupportedOp("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision, halved)
+
+
+def _with_own_steps(parts: Partition) -> Partition:
+    """With what no library is called for as steps of their own."""
+    return with_recurrences(with_attention(parts))
 
 
 def at_declared_sizes(captured: Captured) -> Captured | None:

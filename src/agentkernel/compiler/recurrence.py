@@ -26,11 +26,8 @@ from agentkernel.compiler.products.spec import KernelText, call_lines, function
 from agentkernel.compiler.sampling import Point, drawn
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
-from agentkernel.tools.problem.composite_operators import RECURRENT
 
 RECURRENCE = "recurrence"
-CALLS = tuple(f"aten.{name}.input" for name in RECURRENT)
-"""Calls that have this form."""
 Cell = Literal["lstm", "gru", "tanh", "relu"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 """Sets of rows of a cell's weights."""
@@ -108,13 +105,10 @@ class RecurrenceStep:
 def with_recurrences(partition: Partition) -> Partition:
     """Recurrence nodes as steps of their own, outputs that forward returns as eager has them."""
     returned = {output.node for output in partition.outputs}
-    steps = tuple(
-        RecurrenceStep(step.node, step.parts, _time_outside(step, returned))
-        if isinstance(step, LibraryStep) and step.node.op == RECURRENCE
-        else step
-        for step in partition.steps
+    return partition.with_calls(
+        RECURRENCE,
+        lambda step: RecurrenceStep(step.node, step.parts, _time_outside(step, returned)),
     )
-    return Partition(steps, partition.outputs)  # type: ignore[arg-type]
 
 
 def _time_outside(step: LibraryStep, returned: Container[Node]) -> bool:
@@ -170,7 +164,7 @@ def recurrence_schedules(
     return [dict(point) | exact for point in (*best, *(rest[item["at"]] for item in more))]
 
 
-class Names(NamedTuple):
+class TensorNames(NamedTuple):
     """What the wrapper calls a recurrence's operands and results; empty where nobody reads one."""
 
     gates: tuple[str, ...]
@@ -195,7 +189,7 @@ class RecurrenceSpec:
     batch: str
     dtype: FloatType
     precision: Precision
-    names: Names
+    names: TensorNames
     time_outside: bool
     """Whether outputs lie step after step; gates do where the inputs do."""
 
@@ -353,7 +347,7 @@ class _Text:
     def _products(self, source: str, states: str, total: str) -> Iterator[str]:
         """Lines that add the products of a weight and `states`, and the bias, to `total`."""
         spec = self.spec
-        exact = "ieee" if self.schedule.get("IEEE") else dot_precision(spec.precision, "nvidia")
+        exact = dot_precision(spec.precision, "amd" if self.schedule.get("IEEE") else "nvidia")
         how = f', input_precision="{exact}"' if spec.dtype == "float32" else ""
         masks = ["row_mask", "id_mask[None, :]"]
         if spec.units % self.schedule["BLOCK_K"]:

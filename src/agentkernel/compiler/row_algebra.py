@@ -9,7 +9,7 @@ sum(p * (log p - log q)) = sum(e**(x - m) * ((x - m) - (y - n))) / z - log z + l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -58,6 +58,16 @@ def replaced(outputs: tuple[Node, ...], found: Mapping[Node, Node]) -> tuple[Nod
     for node in _nodes(outputs) if found else ():  # producers first: the stack stays short
         made(node)
     return tuple(made(node) for node in outputs) if found else outputs
+
+
+def all_replaced(
+    outputs: Sequence[Node], found: Callable[[tuple[Node, ...]], Iterator[Mapping[Node, Node]]]
+) -> tuple[Node, ...]:
+    """The outputs with the first thing `found` in the places of others, until there is none."""
+    outputs = tuple(outputs)
+    while (first := next(found(outputs), None)) is not None:
+        outputs = replaced(outputs, first)
+    return outputs
 
 
 def _axes(node: Node) -> tuple[int, ...]:

@@ -83,8 +83,8 @@ def conclude(
         models=models_section(context.store, state.history),
     )
     paths = _write(context.store, certificate, report, drawing)
-    plain = _result(context, state, outcome, paths, interrupted=interrupted)
-    result = _with_figures(plain, outcome.best, baselines)
+    without_figures = _result(context, state, outcome, paths, interrupted=interrupted)
+    result = _with_figures(without_figures, outcome.best, baselines)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
 

@@ -13,6 +13,7 @@ from agentkernel.compiler.drop_in.launch import (
     form_label,
     graph_form,
     launch_count,
+    launches_in_a_loop,
     plain_label,
     worthwhile,
 )
@@ -123,6 +124,12 @@ def test_launches_are_kernels_and_the_librarys_calls():
         "        z = torch.nn.functional.conv2d(x, x)\n"
     )
     assert launch_count(drop_in(lines).text) == 3
+
+
+def test_many_launches_are_no_loop_over_launches():
+    assert not launches_in_a_loop(drop_in(LAUNCH * 40))
+    loop = "        for turn in range(4):\n    " + LAUNCH
+    assert launches_in_a_loop(drop_in(loop))
 
 
 @given(st.integers(0, 300), st.integers(1, 20), st.integers(0, 1 << 34))

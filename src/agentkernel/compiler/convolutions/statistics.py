@@ -27,11 +27,11 @@ from agentkernel.compiler.convolutions.step import (
     geometry_of,
 )
 from agentkernel.compiler.expressions import Symbols
-from agentkernel.compiler.fusion import LibraryStep, Partition, topological
+from agentkernel.compiler.fusion import Partition, topological
 from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, Shape, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.step import EpilogueText, Scope
-from agentkernel.compiler.row_algebra import replaced
+from agentkernel.compiler.row_algebra import all_replaced
 
 PART = 128
 """Places of which a channel leaves a mean and a sum of squares: a tile's."""
@@ -76,10 +76,7 @@ class StatisticsStep:
 
 def with_statistics(outputs: Sequence[Node], hint: Hint) -> tuple[Node, ...]:
     """The same values, with the moments of what convolutions make from parts of their tiles."""
-    outputs = tuple(outputs)
-    while (found := next(_found(outputs, hint), None)) is not None:
-        outputs = replaced(outputs, found)
-    return outputs
+    return all_replaced(outputs, lambda now: _found(now, hint))
 
 
 def _found(outputs: Sequence[Node], hint: Hint) -> Iterator[dict[Node, Node]]:
@@ -177,13 +174,7 @@ def _sizes(b: GraphBuilder, places: Expr, shape: Shape) -> Node:
 
 def with_statistics_steps(partition: Partition) -> Partition:
     """Each such convolution as a step of its own kind."""
-    steps = tuple(
-        StatisticsStep(step.node, step.parts)
-        if isinstance(step, LibraryStep) and step.node.op == OP
-        else step
-        for step in partition.steps
-    )
-    return Partition(steps, partition.outputs)  # type: ignore[arg-type]
+    return partition.with_calls(OP, lambda step: StatisticsStep(step.node, step.parts))
 
 
 def statistics_facts(step: StatisticsStep, symbols: Symbols) -> ConvolutionFacts:

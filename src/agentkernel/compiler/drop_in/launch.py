@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -106,22 +106,27 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def launches_in_a_loop(source: DropInSource) -> bool:
-    """Whether launches by Python take so much of a call that its kernels' time does not show."""
-    return launch_count(source.text) >= LOOPED
+    """Whether a loop launches: by Python that takes so long that its kernels' time does not
+    show."""
+    nodes = (node for forward in _forwards(source.text) for node in ast.walk(forward))
+    return any(_launches(node) for node in nodes if isinstance(node, ast.For))
 
 
 def launch_count(text: str) -> int:
     """Launches in the forward of a drop-in's `ModelNew`: its kernels, and calls of a library; those
     in a loop count LOOPED times."""
+    return sum(map(_launches, _forwards(text)))
+
+
+def _forwards(text: str) -> Iterator[ast.FunctionDef]:
     models = (x for x in parse_source(text).body if isinstance(x, ast.ClassDef))
-    forwards = (
+    return (
         method
         for model in models
         if model.name == "ModelNew"
         for method in model.body
         if isinstance(method, ast.FunctionDef) and method.name == "forward"
     )
-    return sum(map(_launches, forwards))
 
 
 def _launches(node: ast.AST) -> int:

@@ -16,11 +16,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from agentkernel.compiler.ir import Expr
+from agentkernel.tools.problem.composite_operators import RECURRENT
 
 MOST_OPERATORS = 400
 """Of one call: a bicubic sample of a grid takes about 300; more would be no readable kernel."""
-UNROLLED = ("gru", "lstm", "rnn_relu", "rnn_tanh")
-"""Recurrences, of which a decomposition writes out every step."""
 
 
 def decomposition(
@@ -62,7 +61,7 @@ def inputs_of(call: fx.Node) -> list[fx.Node]:
 
 def _kept_whole(target: torch._ops.OpOverload) -> bool:
     random = torch.Tag.nondeterministic_seeded in target.tags
-    return random or _is_mutable(target) or target.overloadpacket.__name__ in UNROLLED
+    return random or _is_mutable(target) or target.overloadpacket.__name__ in RECURRENT
 
 
 @functools.cache

@@ -7,6 +7,7 @@ one node of the IR for a stack of layers, or, where layers run in both direction
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import sympy
 
@@ -20,13 +21,33 @@ MOST_HIDDEN = 16384
 """Beyond it a weight has more elements than 32 bits count."""
 
 
+class _Call(NamedTuple):
+    """A call of a recurrent layer, without its mode and dropout. `begin`: its first states and, of
+    an LSTM, cells."""
+
+    cell: Cell
+    x: Node
+    begin: Sequence[Node]
+    weights: Sequence[Node]
+    biased: bool
+    layers: int
+    bidirectional: bool
+    batch_first: bool
+
+    @property
+    def sets(self) -> list[Sequence[Node]]:
+        """The weights of each layer and direction."""
+        each = 4 if self.biased else 2
+        return [self.weights[at : at + each] for at in range(0, len(self.weights), each)]
+
+
 @lowers("lstm.input")
 def _lstm(
     state: Lowering, x: Node, begin: Sequence[Node], weights: Sequence[Node], biased: bool,
     layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Lowered:  # fmt: skip
-    _check(state, x, weights, biased, layers, bidirectional, dropout if train else 0.0)
-    return _stacked(state, "lstm", x, begin, weights, (biased, layers, bidirectional, batch_first))
+    call = _Call("lstm", x, begin, weights, biased, layers, bidirectional, batch_first)
+    return _lowered(state, call, dropout if train else 0.0)
 
 
 @lowers("gru.input", "rnn_tanh.input", "rnn_relu.input")
@@ -34,54 +55,45 @@ def _plain(
     state: Lowering, x: Node, begin: Node, weights: Sequence[Node], biased: bool,
     layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Lowered:  # fmt: skip
-    _check(state, x, weights, biased, layers, bidirectional, dropout if train else 0.0)
     assert state.call is not None
     name = str(state.call.target)
     cell: Cell = "gru" if "gru" in name else "tanh" if "tanh" in name else "relu"
-    return _stacked(state, cell, x, [begin], weights, (biased, layers, bidirectional, batch_first))
+    call = _Call(cell, x, [begin], weights, biased, layers, bidirectional, batch_first)
+    return _lowered(state, call, dropout if train else 0.0)
 
 
-def _check(
-    state: Lowering, x: Node, weights: Sequence[Node], biased: bool, layers: int,
-    bidirectional: bool, dropped: float,
-) -> None:  # fmt: skip
-    """Raise UnsupportedOp where the layer is not to be stepped through by kernels of ours."""
-    call = str(state.call.target) if state.call else ""
-    each = 4 if biased else 2
+def _lowered(state: Lowering, call: _Call, dropped: float) -> Lowered:
+    """The results. Raises UnsupportedOp where the layer is not to be stepped through by kernels of
+    ours."""
+    name, hidden = str(state.call.target) if state.call else "", call.weights[1].shape[1]
     if not state.stepped:
-        raise UnsupportedOp(call, "left to the library")
+        raise UnsupportedOp(name, "left to the library")
     if dropped:
-        raise UnsupportedOp(call, "it draws random numbers")
-    if len(weights) != each * layers * (1 + bidirectional):
-        raise UnsupportedOp(call, "projections of its states")
-    if len(x.shape) != 3 or not all(multiplied(x, weight) for weight in weights):
-        raise UnsupportedOp(call, "of these types or dimensions")
-    hidden = weights[1].shape[1]
+        raise UnsupportedOp(name, "it draws random numbers")
+    if len(call.weights) != (4 if call.biased else 2) * call.layers * (1 + call.bidirectional):
+        raise UnsupportedOp(name, "projections of its states")
+    if len(call.x.shape) != 3 or not all(multiplied(call.x, weight) for weight in call.weights):
+        raise UnsupportedOp(name, "of these types or dimensions")
     if not hidden.is_number or int(hidden) > MOST_HIDDEN:
-        raise UnsupportedOp(call, "a width of its states that is free, or large")
-
-
-def _stacked(
-    state: Lowering, cell: Cell, x: Node, begin: Sequence[Node], weights: Sequence[Node],
-    form: tuple[bool, int, bool, bool],
-) -> tuple[Node, ...]:  # fmt: skip
-    """The outputs, the last states and, of an LSTM, the last cells."""
-    biased, layers, bidirectional, batch_first = form
-    if batch_first and _returned_and_read(state):
+        raise UnsupportedOp(name, "a width of its states that is free, or large")
+    if call.batch_first and _returned_and_read(state):
         # Eager's outputs lie step after step, which only their copy does for those who read them.
-        turned = state.b.permute(x, (1, 0, 2))
-        form = (biased, layers, bidirectional, False)
-        output, *last = _stacked(state, cell, turned, begin, weights, form)
+        turned = state.b.permute(call.x, (1, 0, 2))
+        output, *last = _stacked(state, call._replace(x=turned, batch_first=False))
         return (state.b.permute(output, (1, 0, 2)), *last)
-    each = 4 if biased else 2
-    sets = [weights[at : at + each] for at in range(0, len(weights), each)]
-    if not bidirectional:
-        return _run(state, Recurrence(cell, layers, 1, biased, batch_first), x, begin, sets)
+    return _stacked(state, call)
+
+
+def _stacked(state: Lowering, call: _Call) -> tuple[Node, ...]:
+    """The outputs, the last states and, of an LSTM, the last cells."""
+    if not call.bidirectional:
+        form = Recurrence(call.cell, call.layers, 1, call.biased, call.batch_first)
+        return _run(state, form, call.x, call.begin, call.sets)
+    form, x = Recurrence(call.cell, 1, 2, call.biased, call.batch_first), call.x
     ends: list[tuple[Node, ...]] = []
-    for layer in range(layers):
-        states = [_cut(state, item, 2 * layer) for item in begin]
-        one = Recurrence(cell, 1, 2, biased, batch_first)
-        x, *last = _run(state, one, x, states, sets[2 * layer : 2 * layer + 2])
+    for layer in range(0, 2 * call.layers, 2):
+        states = [_cut(state, item, layer) for item in call.begin]
+        x, *last = _run(state, form, x, states, call.sets[layer : layer + 2])
         ends.append(tuple(last))
     return (x, *(_all(state, item) for item in zip(*ends, strict=True)))
 

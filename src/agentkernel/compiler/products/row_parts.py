@@ -35,7 +35,7 @@ from agentkernel.compiler.products.step import (
     product_code,
     product_spec,
 )
-from agentkernel.compiler.row_algebra import replaced
+from agentkernel.compiler.row_algebra import all_replaced
 from agentkernel.domain.verdict import Precision
 
 GUARDED = "guarded"
@@ -90,10 +90,7 @@ class RowPartsStep:
 
 def with_row_parts(outputs: Sequence[Node], hint: Hint) -> tuple[Node, ...]:
     """The same values, from parts of rows where only sums along them are wanted of a product."""
-    outputs = tuple(outputs)
-    while (found := next(_found(outputs, hint), None)) is not None:
-        outputs = replaced(outputs, found)
-    return outputs
+    return all_replaced(outputs, lambda now: _found(now, hint))
 
 
 def _found(outputs: Sequence[Node], hint: Hint) -> Iterator[dict[Node, Node]]:

@@ -8,12 +8,12 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.kernel import KernelCode
-from agentkernel.compiler.products.step import FLOATS
+from agentkernel.compiler.products.step import FLOATS, operand_text, scope_of
 from agentkernel.compiler.providers.protocol import AnySchedule, Setting
 from agentkernel.compiler.recurrence import (
-    Names,
     RecurrenceSpec,
     RecurrenceStep,
+    TensorNames,
     emit_recurrence,
     recurrence_schedules,
     weight_names,
@@ -68,12 +68,19 @@ class Recurrent:
         return "recurrence"
 
 
-def _names(step: RecurrenceStep, forward: Forward, lines: list[str]) -> Names:
+def _names(step: RecurrenceStep, forward: Forward, lines: list[str]) -> TensorNames:
     """The wrapper's names of operands and results; `lines` get those that make states, cells and
     results."""
     form, count = step.form, step.form.directions
-    texts = [tensor_text(arg, forward.buffers, forward.symbols) for arg in step.node.args]
-    begin = count + (2 if form.cell == "lstm" else 1)
+    scope, wanted = scope_of(forward), weight_names(form)
+    given, begin = step.node.args[:count], step.node.args[count : -len(wanted)]
+    first, *cells_first = (tensor_text(arg, forward.buffers, forward.symbols) for arg in begin)
+    # Views are made once: the launches are many.
+    gates = tuple(operand_text(arg, "gates", scope, lines) for arg in given)
+    weights = tuple(
+        operand_text(arg, name, scope, lines)
+        for arg, name in zip(step.node.args[-len(wanted) :], wanted, strict=True)
+    )
     device = forward.device
     shape = [forward.symbols.wrapper(size) for size in (step.sizes[1], step.sizes[2])]
     sizes = ", ".join([str(form.slots), *shape])
@@ -84,11 +91,11 @@ def _names(step: RecurrenceStep, forward: Forward, lines: list[str]) -> Names:
     states = unique("states")
     dtype = step.node.dtype
     lines.append(f"{states} = torch.empty((2, {sizes}), device={device}, dtype={dtype})")
-    lines.append(f"{states}.copy_({texts[count]})")
-    cells = unique("cells") if form.cell == "lstm" else ""
+    lines.append(f"{states}.copy_({first})")
+    cells = unique("cells") if cells_first else ""
     if cells:
         lines.append(f"{cells} = torch.empty(({sizes}), device={device}, dtype=torch.float32)")
-        lines.append(f"{cells}.copy_({texts[count + 1]})")
+        lines.append(f"{cells}.copy_({cells_first[0]})")
     results = ["", "", ""]
     for part in step.parts:
         at = part.attrs[0]
@@ -96,10 +103,5 @@ def _names(step: RecurrenceStep, forward: Forward, lines: list[str]) -> Names:
         results[at] = forward.names.unique(RESULTS[at])
         forward.buffers[part] = results[at]
         lines.append(f"{results[at]} = {forward.empty_text(part, step.strides(part))}")
-    weights = []
-    for wanted, text in zip(weight_names(form), texts[begin:], strict=True):
-        # Read once: a module's parameters are looked up slowly, and the launches are many.
-        weights.append(unique(wanted))
-        lines.append(f"{weights[-1]} = {text}")
     output, last, last_cells = results
-    return Names(tuple(texts[:count]), states, cells, output, last, last_cells, tuple(weights))
+    return TensorNames(gates, states, cells, output, last, last_cells, weights)

@@ -501,9 +501,8 @@ def _captured(program: ExportedProgram, static_reason: str | None) -> Captured:
     tree = program.call_spec.out_spec
     if tree is None:
         raise ProblemError("The module returns nothing. Expected a tensor or several.")
-    constants, literals = _literals(program, named(InputKind.CONSTANT_TENSOR))
     same_in_both_modes(program.graph_module.graph)
-    program.graph_module.recompile()
+    constants, literals = _literals(program, named(InputKind.CONSTANT_TENSOR))
     return Captured(
         graph=program.graph_module,
         user_inputs=users,

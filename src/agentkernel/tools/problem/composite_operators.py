@@ -36,7 +36,9 @@ class _Preserved:
 
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Operators of recurrent layers; those on padded batches are their overloads `input`."""
+"""Operators of recurrent layers, of which a decomposition writes out every step."""
+RECURRENT_CALLS = frozenset(f"aten.{name}.input" for name in RECURRENT)
+"""Their overloads for padded batches."""
 DROPOUT, TRAIN = 5, 6
 """Places of two of their arguments."""
 _PRESERVED: dict[OpOverload, _Preserved] = {}
@@ -185,7 +187,7 @@ def _results_of_recurrence(
 
 def is_recurrent(node: Node) -> bool:
     """Whether a node of a graph is a recurrent layer on padded batches."""
-    return str(node.target) in [f"aten.{name}.input" for name in RECURRENT]
+    return str(node.target) in RECURRENT_CALLS
 
 
 def same_in_both_modes(graph: Graph) -> None:

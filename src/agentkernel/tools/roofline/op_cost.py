@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.profile import OpCost
+from agentkernel.tools.problem import composite_operators
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ FIRST_OPERAND = {
 """Matrix products -> which argument is the left matrix, whose last dimension is contracted."""
 ATTENTION = ("aten.scaled_dot_product_attention", "aten._scaled_dot_product")
 EINSUM = "aten.einsum"
-RECURRENT = ("aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu")
+RECURRENT = tuple(f"aten.{name}" for name in composite_operators.RECURRENT)
 LOOKUPS = ("aten.embedding", "aten.index_select", "aten.gather", "aten.index")
 FLOPS_PER_ELEMENT = {
     "aten.native_layer_norm": 8,
