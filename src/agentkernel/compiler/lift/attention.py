@@ -27,7 +27,7 @@ def broadcast(*shapes: torch.Size) -> torch.Size:
     "agentkernel::attention",
     mutates_args=(),
     schema=SCHEMA,
-    tags=torch.Tag.needs_fixed_stride_order,
+    tags=(torch.Tag.needs_fixed_stride_order,),
 )
 def fused_attention(
     query: torch.Tensor,
