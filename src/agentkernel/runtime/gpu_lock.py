@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -33,6 +34,7 @@ class GpuLock:
         self._folder = folder
         self._held: Hold | None = None
         self._files: ExitStack | None = None
+        self._thread = 0
 
     @contextmanager
     def hold(self, kind: Hold) -> Iterator[None]:
@@ -62,6 +64,20 @@ class GpuLock:
         finally:
             self._enter(before)
 
+    def is_wanted(self) -> bool:
+        """True where this thread works and somebody waits to time: who does stands in the
+        turnstile, through which all others only pass."""
+        if self._folder is None or self._held != "working":
+            return False
+        if self._files is None or self._thread != threading.get_ident():
+            return False
+        with open_append(self._folder / "turnstile") as turnstile:
+            try:
+                fcntl.flock(turnstile, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def _enter(self, kind: Hold) -> None:
         """Through a turnstile to the door: one who waits to time stops later ones who want to
         work, so that it gets its turn (flock alone lets readers starve a writer)."""
@@ -76,7 +92,7 @@ class GpuLock:
                 self._files = files.pop_all()
             if has_other_users():
                 _waits.append(time.monotonic() - began)
-        self._held = kind
+        self._held, self._thread = kind, threading.get_ident()
 
     def _leave(self) -> None:
         if self._files is not None:
@@ -177,3 +193,8 @@ def exclusive() -> AbstractContextManager[None]:
 def without_gpu() -> AbstractContextManager[None]:
     """Inside `shared`, for a part that needs no GPU (a compiler's): others may time meanwhile."""
     return _current_lock().pause()
+
+
+def is_wanted() -> bool:
+    """True where this thread is inside `shared` and somebody waits to time."""
+    return _current_lock().is_wanted()

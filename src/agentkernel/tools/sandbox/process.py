@@ -27,6 +27,7 @@ from typing import IO, Literal, cast, get_args
 
 from agentkernel.domain.errors import SandboxUnavailable
 from agentkernel.domain.plain_text import plain
+from agentkernel.runtime import gpu_lock
 from agentkernel.tools.sandbox.isolation import (
     PASSED_ON,
     Isolation,
@@ -48,7 +49,7 @@ from agentkernel.tools.sandbox.protocol import (
     exit_note,
     send_request,
 )
-from agentkernel.tools.sandbox.watchdog import ALLOWANCE, descendants, readable
+from agentkernel.tools.sandbox.watchdog import GO_ON, HALT, WORD, descendants, readable
 
 Device = Literal["cpu", "cuda"]
 MADE_BY_IMPORT = {"TORCHINDUCTOR_CACHE_DIR": "/"}
@@ -260,6 +261,8 @@ atexit.register(close_servers)
 
 
 POLL_S = 0.05
+DRAIN_S = 0.1
+"""What was launched before a process was stopped has left the GPU after so long."""
 LAST_WORD_S = 1.0
 END_S = 1.0
 
@@ -348,8 +351,11 @@ class SandboxProcess:
 
     def allow(self, shared_bytes: int) -> None:
         """Tell the launcher how much of the worker's memory is the parent's own."""
+        self._tell(shared_bytes)
+
+    def _tell(self, word: int) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._life, ALLOWANCE.pack(shared_bytes))
+            os.write(self._life, WORD.pack(word))
 
     def await_ready(self) -> dict[str, JSON] | WorkerFailed:
         """What the worker says of itself once it has started and locked itself in."""
@@ -386,10 +392,13 @@ class SandboxProcess:
         return self.receive(name, timeout_s)
 
     def receive(self, name: str, timeout_s: float) -> dict[str, JSON] | WorkerFailed:
-        """The reply named `name`; past `timeout_s` the process is ended."""
+        """The reply named `name`; past `timeout_s` the process is ended. Who waits to time on the
+        GPU meanwhile does not wait for the reply: those seconds do not count."""
         reader = ReplyReader(name, self._limits.reply_bytes)
         end = time.monotonic() + timeout_s if math.isfinite(timeout_s) else math.inf
         while True:
+            if gpu_lock.is_wanted():
+                end += self._give_way()
             if time.monotonic() >= end:
                 return self.end("timeout", f"no answer within {timeout_s:g} s")
             fds = [self._socket.fileno(), self._output, self._status]
@@ -410,6 +419,19 @@ class SandboxProcess:
                     return self.end("reply", str(error))
                 if reply is not None:
                     return reply
+
+    def _give_way(self) -> float:
+        """Have the worker stand still while somebody times; the seconds that it stood. A call may
+        take a minute, most of which compiles, and all who come later wait behind who times."""
+        before = time.monotonic()
+        self._tell(HALT)
+        try:
+            time.sleep(DRAIN_S)
+            with gpu_lock.without_gpu():
+                pass
+        finally:
+            self._tell(GO_ON)
+        return time.monotonic() - before
 
     def end(self, cause: Cause, note: str) -> WorkerFailed:
         """End all that is left, and remember why."""

@@ -48,7 +48,9 @@ CONTINUE = 1
 CLONE = syscall_number("clone")
 CLONE_THREAD = 0x10000
 MOST_ENTRIES = 100_000
-ALLOWANCE = struct.Struct("!Q")
+WORD = struct.Struct("!Q")
+"""What the parent says on the life line: a number of bytes that it shares, or one of these."""
+HALT, GO_ON = 2**64 - 1, 2**64 - 2
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class ProcessEnd:
 
 class Watchdog:
     """`worker` is the launcher's child; `life` closes with the parent, which also says there how
-    many bytes it shares; `listener_socket` brings the gate's listener."""
+    many bytes it shares and when all have to stand still; `listener_socket` brings the gate's
+    listener."""
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class Watchdog:
         self._last = ProcessCount(1, 1, 0)
         self._shared_bytes = 0
         self._nameless_bytes = 0
+        self._halted = False
         self._next_look_s = self._next_disk_s = 0.0
         os.set_blocking(life, False)
 
@@ -102,7 +106,7 @@ class Watchdog:
             listener_socket = -1 if self._hatch is None else self._hatch.fileno()
             fds = [fd for fd in (self._life, wake, listener_socket, self._listener) if fd >= 0]
             ready = readable(fds, TICK_S)
-            if self._life in ready and not self._read_allowance():
+            if self._life in ready and not self._hear():
                 return None
             if listener_socket in ready:
                 self._take_listener()
@@ -114,15 +118,24 @@ class Watchdog:
             if ended is not None:
                 return ended
 
-    def _read_allowance(self) -> bool:
-        """Take the parent's word for what it shares; False where it is gone."""
+    def _hear(self) -> bool:
+        """Do as the parent says; False where it is gone."""
         try:
-            data = os.read(self._life, 4096)
+            data = os.read(self._life, WORD.size * 512)
         except BlockingIOError:
             return True
-        if len(data) >= ALLOWANCE.size:
-            self._shared_bytes = ALLOWANCE.unpack(data[-ALLOWANCE.size :])[0]
+        for (word,) in WORD.iter_unpack(data):
+            if word in (HALT, GO_ON):
+                self._halt(halted=word == HALT)
+            else:
+                self._shared_bytes = word
         return bool(data)
+
+    def _halt(self, *, halted: bool) -> None:
+        self._halted = halted
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP if halted else signal.SIGCONT)
 
     def _reap(self, wake: int) -> ProcessEnd | None:
         """Every child that ended, orphans of the candidate among them."""
@@ -135,7 +148,7 @@ class Watchdog:
                 return ProcessEnd("exit", "the worker went away")
             if pid == 0:
                 return None
-            if pid == self._worker:
+            if pid == self._worker and not (self._halted and os.WIFSTOPPED(status)):
                 return describe_end(status)
 
     def _take_listener(self) -> None:
