@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +12,11 @@ if TYPE_CHECKING:
 DASH = "–"
 """What stands where there is no value."""
 NO_PRICE = "no price known"
+
+
+def counted(names: Iterable[str]) -> list[str]:
+    """Each name once, in the order in which it came first, with how often it came: `mm x 12`."""
+    return [f"{name} x {n}" if n > 1 else name for name, n in Counter(names).items()]
 
 
 def us(value: float | None) -> str:

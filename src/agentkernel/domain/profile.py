@@ -79,6 +79,14 @@ class CompileReport(Frozen):
         return tuple(kernel.bytes_touched for kernel in self.kernels)
 
     @property
+    def launches(self) -> tuple[tuple[KernelResources, int], ...]:
+        """Of launches that compiled to the same the first, with their number."""
+        found: dict[str, list[KernelResources]] = {}
+        for kernel in self.kernels:
+            found.setdefault(kernel.evolve(compile_s=0.0).model_dump_json(), []).append(kernel)
+        return tuple((same[0], len(same)) for same in found.values())
+
+    @property
     def fits(self) -> bool:
         """True where every kernel compiled and keeps the target's limits."""
         return all(kernel.fits for kernel in self.kernels)

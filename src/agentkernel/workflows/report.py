@@ -12,7 +12,14 @@ import jinja2
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
-from agentkernel.domain.formatting import error_text, microseconds, times, usd_text, with_interval
+from agentkernel.domain.formatting import (
+    counted,
+    error_text,
+    microseconds,
+    times,
+    usd_text,
+    with_interval,
+)
 from agentkernel.domain.plain_text import plain_line, sentence
 from agentkernel.domain.plan import Calibration, Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
@@ -211,6 +218,7 @@ def render_report(
     name of a roofline drawing beside it; `models` what was asked of models, None where none was.
     """
     profile = certificate.profile
+    compiled = profile.report if profile else None
     handed = handed_over(entries, certificate.candidate_sha256)
     return _template().render(
         certificate=certificate,
@@ -229,7 +237,8 @@ def render_report(
         changed=[item for item in certificate.plan.decisions if item.because != "default"]
         if certificate.plan
         else [],
-        kernels=profile.report.kernels if profile and profile.report else (),
+        kernels=compiled.launches if compiled else (),
+        library=", ".join(counted(compiled.library_ops)) if compiled else "",
         profile=profile,
         trials=trials(drafts),
         unmeasured=unmeasured(certificate),

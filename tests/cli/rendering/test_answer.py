@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.cli.rendering.answer import answer
-from agentkernel.cli.rendering.text import counted
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.formatting import counted
 from agentkernel.domain.verdict import CaseResult, Verdict
 from agentkernel.workflows.answer import fastest_baseline, holds_for
 from agentkernel.workflows.outcome import Result

@@ -19,7 +19,6 @@ from agentkernel.cli.rendering.answer import answer, use_table
 from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
-    counted,
     show_bytes,
     show_count,
     show_error,
@@ -31,6 +30,7 @@ from agentkernel.cli.rendering.text import (
 )
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.formatting import counted
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.workflows.answer import certificate_of, relative_path
 from agentkernel.workflows.approval import Approve, PendingApproval
@@ -223,14 +223,16 @@ def resources(profile: Profile) -> list[RenderableType]:
 
 
 def kernel_table(report: CompileReport) -> Table:
-    """One line a launch: registers, spills, shared memory, occupancy."""
+    """One line for launches that compiled to the same: registers, spills, shared memory,
+    occupancy."""
     table = Table(box=None, pad_edge=False)
     table.add_column(f"kernel, compiled for {report.target}", overflow="fold")
     for heading in ("grid", "warps", "registers", "spills", "shared memory", "occupancy"):
         table.add_column(heading, justify="right")
-    for kernel in report.kernels:
+    for kernel, launches in report.launches:
+        name = kernel.name if launches == 1 else f"{kernel.name} x {launches}"
         table.add_row(
-            kernel.name if kernel.error is None else f"{kernel.name}: {kernel.error[:60]}",
+            name if kernel.error is None else f"{name}: {kernel.error[:60]}",
             " x ".join(str(size) for size in kernel.grid),
             str(kernel.num_warps),
             "-" if kernel.registers is None else str(kernel.registers),

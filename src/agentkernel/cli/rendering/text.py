@@ -8,7 +8,6 @@ everything is ASCII. A layout keeps its width and colours whichever console prin
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -117,11 +116,6 @@ def show_span(seconds: float) -> str:
 def show_count(value: int | None) -> str:
     """`12,340`, or a dash for what nobody counted."""
     return "-" if not value else f"{value:,}"
-
-
-def counted(names: Iterable[str]) -> list[str]:
-    """Each name once, in the order in which it came first, with how often it came: `mm x 12`."""
-    return [f"{name} x {n}" if n > 1 else name for name, n in Counter(names).items()]
 
 
 def show_usd(value: float | None, unpriced: int = 0) -> str:

@@ -9,14 +9,13 @@ from rich.text import Text
 
 from agentkernel.cli.rendering.run import resources
 from agentkernel.cli.rendering.text import (
-    counted,
     show_bytes,
     show_error,
     show_share,
     show_span,
     show_us,
 )
-from agentkernel.domain.formatting import told_apart
+from agentkernel.domain.formatting import counted, told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 

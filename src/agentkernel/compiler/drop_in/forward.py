@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
+from agentkernel.compiler.drop_in.shared_kernels import renamed, without_names
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
@@ -35,6 +36,8 @@ class Forward:
     lines: list[str] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    shared: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Text of kernels without their names -> what they are called in the file."""
     helpers: set[str] = field(default_factory=set)
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
@@ -89,8 +92,13 @@ class Forward:
         return "output" if len(outputs) == 1 and outputs[0].node is node else node.name
 
     def place(self, code: KernelCode) -> None:
-        """Write a kernel's text, and its workspace and launch into forward."""
-        self.pieces.append(code.source)
+        """Write a kernel's text, unless it stands there under another name already, and its
+        workspace and launch into forward."""
+        text = without_names(code)
+        known = code.kernels if text is None else self.shared.setdefault(text, code.kernels)
+        if known != code.kernels:
+            code = renamed(code, dict(zip(code.kernels, known, strict=True)))
+        self.pieces += [code.source] if code.source else []
         self.kernels += code.kernels
         self.helpers |= code.helpers
         self.lines += code.allocations
