@@ -6,6 +6,7 @@ import errno
 import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -194,3 +195,19 @@ def test_an_interrupted_command_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("agentkernel.cli.targets.targets", stop)
     assert "Interrupted. What was finished is kept." in cli(["targets"], 130).err
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_lock_lost_by_an_interruption_is_one(
+    interrupted: bool, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(flags: object) -> None:
+        try:
+            raise KeyboardInterrupt if interrupted else ValueError
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr("agentkernel.cli.targets.targets", stop)
+    said = cli(["targets"], 130 if interrupted else 1).err
+    assert ("Interrupted." in said) == interrupted
+    assert ("This is a bug" in said) != interrupted

@@ -48,10 +48,20 @@ def body(path: str) -> Callable[[object], None]:
                     of_cli("early:check_early")(flags)
                 found = of_cli(path)
             found(flags)
-        except KeyboardInterrupt as stop:  # typer would leave with 130 and without a word
-            raise typer.Abort from stop
+        except (KeyboardInterrupt, RuntimeError) as stop:
+            if not _is_interruption(stop):
+                raise
+            raise typer.Abort from stop  # typer would leave with 130 and without a word
 
     return call
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Also of one that came over it: threading.Condition, whose wait is interrupted while it takes
+    its lock again, says that the lock is not held."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def build(row: Command) -> Any:
