@@ -59,7 +59,7 @@ def parse_shard(text: str | None) -> Shard:
     return Shard(index=int(match[1]), count=int(match[2]))
 
 
-NEXT_LIST = "Next: mend it, or give --problems another one."
+NEXT_LIST = "Next: correct it, or give --problems another one."
 
 
 def read_suite(

@@ -114,7 +114,7 @@ def repair(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     if not (settings.coder.startswith(MODEL_PREFIXES) or settings.in_turns):
         return not_possible(
             f"{label(node.number)} was written by the {node.candidate.coder} coder, which drafts "
-            f"by rule and would write it again. 'edit {label(node.number)}' mends it by hand; a "
+            f"by rule and would write it again. 'edit {label(node.number)}' changes it by hand; a "
             "model does with the setting coder = chat:PROVIDER:MODEL."
         )
     return run_step(work, text, focus=node.candidate.strategy or None)
