@@ -172,7 +172,7 @@ def _products_apart(
 def _pair_apart(
     step: PairStep, compiled: Compiled, *, libraries: bool
 ) -> Iterator[tuple[Step, ...]]:
-    """Both products one after the other, by our own GEMM or by the library."""
+    """The products one after the other, by our own GEMM or by the library."""
     calls = [LibraryStep(item.node, (), frozenset((item.node,))) for item in step.products]
     apart = Partition((*calls, step.epilogue), compiled.partition.outputs)
     yield with_product_steps(apart, compiled.symbols.hint).steps

@@ -10,7 +10,7 @@ import keyword
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import sympy
@@ -278,13 +278,14 @@ class Emitter:
 
     # names
 
-    def pointer(self, buffer: Node) -> str:
-        """The kernel's pointer parameter for a buffer."""
-        variable = self.buffers[buffer]
+    def pointer(self, buffer: Node, start: int = 0) -> str:
+        """The kernel's pointer parameter for a buffer, from its element `start` on."""
+        name = self.buffers[buffer]
+        variable = f"{name}.view(-1)[{start}:]" if start else name
         for parameter, known in self.pointers.items():
             if known == variable:
                 return parameter
-        stem = f"{identifier(_short(variable))}_ptr"
+        stem = f"{identifier(_short(name))}_ptr"
         parameter, count = stem, 0
         while parameter in self.pointers or parameter in self.own_pointers:
             count += 1
@@ -384,8 +385,21 @@ class Emitter:
 
     def place(self, buffer: Node, access: Access) -> str:
         """Pointer plus address."""
-        address = self.address(access)
-        return f"{self.pointer(buffer)} + {address}" if address else self.pointer(buffer)
+        start = self._start(buffer)
+        pointer = self.pointer(buffer, start)
+        address = self.address(replace(access, offset=access.offset - start))
+        return f"{pointer} + {address}" if address else pointer
+
+    def _start(self, buffer: Node) -> int:
+        """The first element that is read of a buffer of which one place along a dimension is
+        wanted, a step of many: the launch begins there, so that the steps share a kernel."""
+        loads = self.region.layout.loads
+        reads = {value: access for value, access in loads.items() if access.buffer is buffer}
+        stored = {store.node.root for store in self.region.stores}
+        if buffer in stored or not all(map(_is_place, reads)):
+            return 0
+        offsets = [access.offset for access in reads.values()]
+        return int(min(offsets)) if offsets and all(x.is_number for x in offsets) else 0
 
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over rows, and over columns."""
@@ -595,6 +609,19 @@ def _before_rounding(node: Node) -> Node:
 def needs_int64(elements: Expr) -> bool:
     """Whether so many elements may be more than 32 bits count; free sizes may."""
     return not elements.is_number or int(elements) > INT32_LIMIT
+
+
+def _is_place(value: Node) -> bool:
+    """Whether a view is of one place along some dimension but the last of what is stored."""
+    while value.kind == "view":
+        below = value.args[0]
+        if value.op == "slice" and value.attrs[0] != len(below.shape) - 1:
+            dim = value.attrs[0]
+            assert isinstance(dim, int)
+            if value.shape[dim] == 1 and below.shape[dim] != 1:
+                return True
+        value = below
+    return False
 
 
 def _short(variable: str) -> str:

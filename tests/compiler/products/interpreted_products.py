@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.products.gemm import emit_gemm
-from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.spec import GATES, GemmSpec
 from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from tests.compiler.cross_compile import imported
@@ -103,10 +105,11 @@ def linear_is_right(
     check(out, wanted, dtype, terms)
 
 
-GATED = (
-    "bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)",
-    "acc = tl.maximum(acc + bias[None, :], 0.0) * second",
-)
+def gated(gates: Sequence[str]) -> tuple[str, ...]:
+    return (
+        "bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)",
+        f"acc = tl.maximum(acc + bias[None, :], 0.0) * {' * '.join(gates)}",
+    )
 
 
 @settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
@@ -117,6 +120,7 @@ GATED = (
     batch_shape=st.sampled_from([(), (3,), (2, 3)]),
     form=st.sampled_from(["plain", "transpose", "planes", "persist", "descriptors"]),
     parted=st.booleans(),
+    gates=st.integers(1, 3),
 )
 def pairs_are_right(
     sizes: tuple[int, int, int],
@@ -126,26 +130,30 @@ def pairs_are_right(
     form: str,
     *,
     parted: bool,
+    gates: int,
 ) -> None:
-    """Two weights, or two ranges of columns of one, with a row between them that nobody reads."""
+    """Several weights, or ranges of columns of one, with a row between them that nobody reads."""
     m, n, k = sizes
     kind = getattr(torch, dtype)
     a = torch.randn(*batch_shape, m, k, dtype=kind)
-    whole = torch.randn(*batch_shape, 2 * n + 1, k, dtype=kind)
-    weights = [whole[..., :n, :], whole[..., n + 1 :, :]]
+    whole = torch.randn(*batch_shape, (gates + 1) * (n + 1), k, dtype=kind)
+    ranges = [slice(part * (n + 1), part * (n + 1) + n) for part in range(gates + 1)]
+    weights = [whole[..., part, :] for part in ranges]
     bias = torch.randn(n, dtype=kind)
-    left, right = (a.double() @ weight.double().mT for weight in weights)
+    left, *others = (a.double() @ weight.double().mT for weight in weights)
+    right = math.prod(others)
     wanted = (left + bias.double()).relu() * right
     a = a if layouts[0] == "k" else a.mT.contiguous()
     if layouts[1] == "n":
         whole = whole.mT.contiguous()
-        weights = [whole[..., :n], whole[..., n + 1 :]]
-    b, second = weights if parted else [weight.contiguous() for weight in weights]
+        weights = [whole[..., part] for part in ranges]
+    b, *further = weights if parted else [weight.contiguous() for weight in weights]
+    names = GATES[:gates]
     out = torch.full((*batch_shape, m, n), float("nan"), dtype=kind)
     spec = GemmSpec(
-        name="pair", a="a", b="b", second="second", out="out", m="m", n="n", k="k", dtype=dtype,
-        a_layout=layouts[0], b_layout=layouts[1], batch_dims=len(batch_shape), epilogue=GATED,
-        extras=(("bias_ptr", "bias"),),
+        name="pair", a="a", b="b", gates=names, out="out", m="m", n="n", k="k", dtype=dtype,
+        a_layout=layouts[0], b_layout=layouts[1], batch_dims=len(batch_shape),
+        epilogue=gated(names), extras=(("bias_ptr", "bias"),),
     )  # fmt: skip
     schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
     schedule |= {"num_stages": 2, "SPLIT_K": 1}
@@ -153,7 +161,7 @@ def pairs_are_right(
     schedule |= {"PERSIST": 3} if form in ("persist", "descriptors") else {}
     schedule |= {"DESCRIPTORS": 2} if form == "descriptors" and dtype != "float32" else {}
     schedule |= {"PLANES": 1} if form == "planes" and dtype == "float32" else {}
-    tensors = {"a": a, "b": b, "out": out, "second": second, "bias": bias}
+    tensors = {"a": a, "b": b, "out": out, "bias": bias, **dict(zip(names, further, strict=True))}
     run_gemm(spec, schedule, tensors)
     terms = (left.abs() + bias.double().abs()) * right.abs()
     check(out, wanted, dtype, terms)
@@ -171,7 +179,7 @@ def marked_blocks_of_either_weight_are_multiplied_exactly() -> None:
         (a, b, second)[marked][7] *= 1e12
         out = torch.full((70, 45), float("nan"))
         spec = GemmSpec(
-            name="pair", a="a", b="b", second="second", out="out", m="m", n="n", k="k",
+            name="pair", a="a", b="b", gates=("second",), out="out", m="m", n="n", k="k",
             dtype="float32", epilogue=("acc = acc * second",),
         )  # fmt: skip
         schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4}

@@ -28,7 +28,7 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem, problem_from_module
 from agentkernel.tools.targets import find_target, load_targets
-from tests.compiler.forms import accepted_text, compiled_graph
+from tests.compiler.forms import accepted_text, compiled_graph, small
 from tests.compiler.products.test_gemm import cost_of
 
 ROOT = Path(__file__).parents[3]
@@ -123,16 +123,20 @@ class Kept(nn.Module):
         return first, F.silu(first) * self.two(x)
 
 
-class Thirds(nn.Module):
-    """Three parts of a product with its bias, of which all are read."""
+class Cell(nn.Module):
+    """As many parts of a product with its bias, of which all are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.linear = nn.Linear(24, 96)
+        self.parts = parts
+        self.linear = nn.Linear(24, 32 * parts, dtype=dtype)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        a, b, c = self.linear(x).chunk(3, -1)
-        return F.silu(a) * b + c
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        first, *others = self.linear(x).chunk(self.parts, -1)
+        state = torch.sigmoid(first) * state
+        for part in others:
+            state = state * torch.sigmoid(part) + torch.tanh(part)
+        return state
 
 
 class Whole(nn.Module):
@@ -172,14 +176,56 @@ def summed_gate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         (Two(summed_gate, bias=False), [(17, 24)]),
         (Two(silu_gate, bias=False, wide=1), [(17, 24)]),
         (Parts(lambda a, b: F.silu(a) * b.flip(-1)), [(17, 24)]),
-        (Thirds(), [(17, 24)]),
+        (Cell(5), [(17, 24), (17, 32)]),
     ],
-    ids=["kept", "other input", "turned", "summed", "narrow", "flipped", "thirds"],
+    ids=["kept", "other input", "turned", "summed", "narrow", "flipped", "five"],
 )
 def test_what_does_not_meet_element_by_element_is_no_pair(
     module: nn.Module, shapes: Sequence[tuple[int, ...]]
 ) -> None:
     assert pairs_of(compiled_graph(module, [torch.randn(shape) for shape in shapes])) == []
+
+
+@pytest.mark.parametrize("parts", [3, 4])
+def test_the_gates_of_a_cell_are_one_kernel(parts: int) -> None:
+    compiled = own(Cell(parts), torch.randn(17, 24), torch.randn(17, 32))
+    assert [len(step.parts) for step in pairs_of(compiled)] == [parts]
+    assert len(compiled.partition.steps) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [3, 4])
+def test_the_judge_accepts_the_gates_of_a_cell(parts: int) -> None:
+    inputs = (torch.randn(17, 24), torch.randn(17, 32))
+    text = accepted_text(problem_from_module(Cell(parts).eval(), inputs))
+    assert "third = tl.dot" in text
+
+
+class Steps(nn.Module):
+    """A GRU written out, over the columns of its inputs' gates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x, self.h = nn.Linear(24, 96), nn.Linear(32, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inputs = self.x(x)
+        state = torch.zeros_like(inputs[:, 0, :32])
+        for step in range(4):
+            xr, xz, xn = inputs[:, step].chunk(3, -1)
+            hr, hz, hn = self.h(state).chunk(3, -1)
+            z = torch.sigmoid(xz + hz)
+            state = (1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * state
+        return state
+
+
+def test_steps_share_the_kernel_of_their_gates() -> None:
+    """Each launch is given the inputs from its step on."""
+    compiled = own(Steps(), torch.randn(3, 4, 24))
+    assert [len(step.parts) for step in pairs_of(compiled)] == [3] * 4
+    text = compiled.write(small(compiled, "looped")).text
+    assert text.count("third = tl.dot") == 2
+    assert "linear_1.view(-1)[288:]" in text
 
 
 FORMS = [
@@ -210,18 +256,20 @@ def test_the_judge_accepts_a_pair(kind: str, dtype: torch.dtype) -> None:
 @given(
     m=st.integers(1, 5000), n=st.integers(1, 5000), k=st.integers(1, 5000),
     dtype=st.sampled_from(["float32", "bfloat16"]), target=st.sampled_from(sorted(load_targets())),
+    parts=st.integers(2, 4),
 )  # fmt: skip
-def test_a_pair_takes_the_tile_of_one_product(
-    m: int, n: int, k: int, dtype: str, target: str
+def test_gates_take_the_tile_of_one_product(
+    m: int, n: int, k: int, dtype: str, target: str, parts: int
 ) -> None:
     gpu = load_targets()[target]
-    facts = GemmFacts(m, 2 * n, k, dtype=dtype)
-    found = pair_schedules([*gemm_schedules(facts, gpu), *sampled_gemm_schedules(facts, gpu, 8)])
+    facts = GemmFacts(m, parts * n, k, dtype=dtype)
+    every = [*gemm_schedules(facts, gpu), *sampled_gemm_schedules(facts, gpu, 8)]
+    found = pair_schedules(every, parts)
     for schedule in found:
         assert schedule["SPLIT_K"] == 1
         assert schedule["BLOCK_N"] >= 16
         buffers = schedule["num_stages"] - 1 or 1
-        rim = schedule["BLOCK_M"] + 2 * schedule["BLOCK_N"]
+        rim = schedule["BLOCK_M"] + parts * schedule["BLOCK_N"]
         used = rim * schedule["BLOCK_K"] * buffers * (4 if dtype == "float32" else 2)
         assert used <= gpu.shared_kb_per_block.value * 1024
 
@@ -231,7 +279,7 @@ GATED = ("acc = acc / (1.0 + tl.exp(-acc)) * second",)
 
 def pair_spec(dtype: str, b_layout: str) -> GemmSpec:
     return GemmSpec(
-        name="pair", a="x", b="w", second="v", out="out", m="m", n="n", k="k", dtype=dtype,
+        name="pair", a="x", b="w", gates=("v",), out="out", m="m", n="n", k="k", dtype=dtype,
         b_layout=b_layout, epilogue=GATED,
     )  # fmt: skip
 
@@ -251,8 +299,8 @@ def test_the_likeliest_schedules_spill_nothing(dtype: str, b_layout: str) -> Non
 
 
 def test_a_bias_of_what_is_read_whole_too_stays_before_the_cut() -> None:
-    for module in (Thirds(), Whole()):
-        compiled = own(module, torch.randn(17, 24))
+    for module, inputs in ((Cell(5), [(17, 24), (17, 32)]), (Whole(), [(17, 24)])):
+        compiled = own(module, *map(torch.randn, inputs))
         products = [step for step in compiled.partition.steps if isinstance(step, ProductStep)]
         assert [step.epilogue is not None for step in products] == [True]
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.spec import GATES, GemmSpec
 
 HELPERS = frozenset(("scratch", "described"))
 """Functions beside the kernels that a launch with descriptors calls."""
-NAMES = frozenset(("a_box", "b_box", "second_box", "out_box"))
+NAMES = frozenset(("a_box", "b_box", "out_box", *(f"{gate}_box" for gate in GATES)))
 """What an epilogue may not bind."""
 ALIGNED_OUT = 16
 """Columns of a result, of any type of at least 8 bits, in the 16 bytes where its rows begin."""

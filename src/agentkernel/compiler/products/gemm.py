@@ -240,7 +240,7 @@ class _Kernel:
         b = "B[N, K]^T" if self.b_rows else "B[K, N]"
         if self.split > 1:
             return f"partial[split, M, N] = {a} @ {b} over one of SPLIT_K slices of K."
-        b = f"({b}, second)" if self.spec.second else b
+        b = f"({', '.join((b, *self.spec.weights[1:]))})" if self.spec.gates else b
         b = f"each of {len(self.spec.given)} {b}" if self.spec.shares else b
         tile = "PROGRAMS tiles at once" if self.persists else "one tile a program"
         return f"C[M, N] = {a} @ {b} and its epilogue, {tile}."

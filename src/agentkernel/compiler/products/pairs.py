@@ -1,10 +1,12 @@
-"""Gated pairs: two products of one matrix that meet element by element, as one kernel."""
+"""Gates: two to four products of one matrix that meet element by element, as one kernel.
+
+SwiGLU has two, the cell of a GRU three, that of an LSTM four.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import NamedTuple
 
 import sympy
@@ -15,6 +17,7 @@ from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.places import element_by_element, groups_of
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
+from agentkernel.compiler.products.spec import GATES
 from agentkernel.compiler.products.step import (
     FLOATS,
     ProductStep,
@@ -27,6 +30,8 @@ from agentkernel.compiler.products.step import (
     stored_operands,
 )
 from agentkernel.domain.verdict import Precision
+
+MOST_PARTS = 1 + len(GATES)
 
 
 class Part(NamedTuple):
@@ -41,9 +46,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairStep:
-    """epilogue(A @ B, A @ second): B and second are two weights, or columns of one."""
+    """epilogue(A @ B, A @ second, ...): of as many weights, or columns of one."""
 
-    parts: tuple[Part, Part]
+    parts: tuple[Part, ...]
     epilogue: Region
 
     @property
@@ -73,11 +78,11 @@ class PairStep:
     @property
     def multiplied(self) -> Expr:
         """Multiplications."""
-        return 2 * numel(self.parts[0].value.shape) * self.node.args[0].shape[-1]
+        return len(self.parts) * numel(self.parts[0].value.shape) * self.node.args[0].shape[-1]
 
 
 def with_pairs(partition: Partition) -> Partition:
-    """Products that meet in a region of theirs alone as pairs; the others as they are."""
+    """Products that meet in a region of theirs alone as gates; the others as they are."""
     made: dict[Step, PairStep] = {}
     for step in partition.steps:
         if isinstance(step, Region):
@@ -96,11 +101,12 @@ def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
     if region.reduces or len(region.stores) != 1:
         return
     parts = list(_parts(region, partition))
-    for left, right in combinations(parts, 2):
-        read = [access.buffer for access in region.layout.loads.values()]
-        count = sum(read.count(node) for node in {left.product, right.product})
-        if count == 2 and _alike(left, right) and _meet(left, right, region):
-            yield PairStep((left, right), region)
+    read = [access.buffer for access in region.layout.loads.values()]
+    for place, first in enumerate(parts):
+        alike = [x for x in parts[place:] if _alike(first, x) and _meet(first, x, region)]
+        count = sum(read.count(node) for node in {part.product for part in alike})
+        if 1 < len(alike) == count <= MOST_PARTS:
+            yield PairStep(tuple(alike), region)
 
 
 def _parts(region: Region, partition: Partition) -> Iterator[Part]:
@@ -143,41 +149,46 @@ def _meet(left: Part, right: Part, region: Region) -> bool:
 
 
 def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:
-    """The product with the columns of both weights, whose tiles take as many accumulators and as
+    """The product with the columns of all weights, whose tiles take as many accumulators and as
     much shared memory."""
     facts = gemm_facts(pair.products[0], symbols, precision)
-    return replace(facts, n=2 * symbols.hint(pair.parts[0].value.shape[-1]))
+    return replace(facts, n=len(pair.parts) * symbols.hint(pair.parts[0].value.shape[-1]))
 
 
-def pair_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
-    """The schedules of that product as a pair's: half of a tile's columns for each weight. K is not
-    split: what meets in the epilogue are whole sums."""
+def pair_schedules(schedules: Iterable[GemmSchedule], parts: int = 2) -> list[GemmSchedule]:
+    """The schedules of that product as those of `parts` gates: half of a tile's columns for each
+    weight, a quarter where they are more than two. K is not split: what meets in the epilogue are
+    whole sums."""
+    share = 2 if parts == 2 else 4
     return [
-        schedule | {"BLOCK_N": schedule["BLOCK_N"] // 2}
+        schedule | {"BLOCK_N": schedule["BLOCK_N"] // share}
         for schedule in schedules
-        if schedule["SPLIT_K"] == 1 and schedule.get("PLANES") != 2 and schedule["BLOCK_N"] >= 32
+        if schedule["SPLIT_K"] == 1
+        and schedule.get("PLANES") != 2
+        and schedule["BLOCK_N"] >= 16 * share
     ]
 
 
 def emit_pair_step(
     pair: PairStep, schedule: dict[str, int], name: str, out: str, scope: Scope
 ) -> KernelCode:
-    """The pair's kernels and launch lines."""
+    """The kernel of the gates and its launch lines."""
     lines: list[str] = []
-    step, (left, right) = pair.products[0], (part.value for part in pair.parts)
-    groups = groups_of(left, step.batch_dims, pair.epilogue)
-    text = epilogue_text(pair.epilogue, {left: "acc", right: "second"}, groups, scope)
+    step, values = pair.products[0], [part.value for part in pair.parts]
+    groups = groups_of(values[0], step.batch_dims, pair.epilogue)
+    sums = dict(zip(values, ("acc", *GATES), strict=False))
+    text = epilogue_text(pair.epilogue, sums, groups, scope)
     spec = product_spec(step, (name, out), text, scope, lines)
-    first, second = _weights(pair, spec.b, scope, lines)
+    first, *gates = _weights(pair, spec.b, scope, lines)
     spec = replace(
-        spec, b=first, second=second, n=scope.symbols.wrapper(left.shape[-1]),
+        spec, b=first, gates=tuple(gates), n=scope.symbols.wrapper(values[0].shape[-1]),
         out_is_float=pair.result.dtype in FLOATS,
     )  # fmt: skip
     return product_code(spec, schedule, text, scope, lines)
 
 
 def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list[str]:
-    """The wrapper's expressions of both weights, of which the first product's is `first`; columns
+    """The wrapper's expressions of the weights, of which the first product's is `first`; columns
     of a weight get a name of their own in `lines`."""
     found: list[str] = []
     for part in pair.parts:

@@ -1,6 +1,6 @@
-"""A bias that is added before a product is taken in two parts, added to each part instead.
+"""What is added to a product before it is taken in parts, added to each part instead.
 
-What is cut has to be stored; parts of the product itself are what a gated pair multiplies.
+What is cut has to be stored; parts of the product itself are what gates multiply.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from dataclasses import replace
 
 from agentkernel.compiler.fusion import topological
 from agentkernel.compiler.ir import Node, same
+from agentkernel.compiler.products.pairs import MOST_PARTS
 
 ELEMENTWISE = frozenset(("add", "cast", "copy"))
 """What a bias and its rounding consist of."""
+STORED = frozenset(("input", "library", "field"))
+"""Kinds of values of which a part can be read without more ado."""
 
 
 def with_parted_bias(outputs: Sequence[Node]) -> tuple[Node, ...]:
-    """The same values, with f(product)[..., i:j] as f(product[..., i:j]) where f adds a bias and
-    two such parts, which nothing but arithmetic reads, meet element by element."""
+    """The same values, with f(product)[..., i:j] as f(product[..., i:j]) where f adds a bias, or
+    what is stored, and such parts, which nothing but arithmetic reads, meet element by element."""
     order = topological(outputs)
     readers: dict[Node, list[Node]] = {node: [] for node in order}
     for node in order:
@@ -34,20 +37,22 @@ def with_parted_bias(outputs: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _gates(value: Node, readers: Mapping[Node, Sequence[Node]], outputs: Sequence[Node]) -> bool:
-    """True for a product with its bias that is only read as two parts, which meet."""
+    """True for a product with what is added that is only read as parts, which meet."""
     parts = readers[value]
-    if value.kind != "pointwise" or not _is_biased(value) or value in outputs or len(parts) != 2:
+    if value.kind != "pointwise" or not _is_biased(value) or value in outputs:
+        return False
+    if not 1 < len(parts) <= MOST_PARTS:
         return False
     last = len(value.shape) - 1
     cut = all(part.op == "slice" and part.attrs[0] == last for part in parts)
     if not cut or any(part in outputs for part in parts):
         return False
-    left, right = (_reached(part, readers) for part in parts)
-    return left is not None and right is not None and bool(left & right)
+    reached = [_reached(part, readers) for part in parts]
+    return bool(frozenset.intersection(*reached))
 
 
 def _is_biased(value: Node) -> bool:
-    """True for elementwise work on one product and on what has a number a column."""
+    """True for elementwise work on products, what is stored, and what has a number a column."""
     if value.kind == "library":
         return value.op == "product"
     if value.op not in ELEMENTWISE:
@@ -56,17 +61,19 @@ def _is_biased(value: Node) -> bool:
     rows = [arg for arg in value.args if len(arg.shape) <= 1]
     given = all(arg.root.kind in ("input", "constant") or _of_input(arg) for arg in rows)
     alike = all(len(arg.shape) == len(value.shape) for arg in wide)
-    return len(wide) == 1 and given and alike and _is_biased(wide[0])
+    biased = [_is_biased(arg) for arg in wide]
+    stored = all(one or arg.root.kind in STORED for one, arg in zip(biased, wide, strict=True))
+    return any(biased) and given and alike and stored
 
 
 def _of_input(row: Node) -> bool:
     return row.op == "cast" and row.args[0].kind == "input"
 
 
-def _reached(part: Node, readers: Mapping[Node, Sequence[Node]]) -> frozenset[Node] | None:
-    """What arithmetic makes of a part; None where something else reads it itself."""
+def _reached(part: Node, readers: Mapping[Node, Sequence[Node]]) -> frozenset[Node]:
+    """What arithmetic makes of a part; nothing where something else reads it itself."""
     if any(reader.kind != "pointwise" for reader in readers[part]):
-        return None
+        return frozenset()
     found: dict[Node, None] = {}
     waiting = list(readers[part])
     while waiting:

@@ -144,8 +144,8 @@ def split_kernel(name: str) -> str:
 def plane_lines(
     spec: GemmSpec, inside: tuple[bool, bool], bounds: str, batches: str, exact: list[str]
 ) -> list[str]:
-    """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and in a
-    pair `second`; where a block that a tile reads is marked, the lines `exact`.
+    """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and the
+    sums of its gates; where a block that a tile reads is marked, the lines `exact`.
 
     `inside`: whether A, and B, lie with K inside. `bounds` of K as text; `batches` counts the
     matrices in a plane ("" for one).
@@ -206,10 +206,10 @@ def _scale_places(spec: GemmSpec, columns: list[str], batches: str) -> list[str]
 
 
 def _plane_step(spec: GemmSpec, columns: list[str]) -> list[str]:
-    """Lines that add one step of K: A's planes are loaded once for both weights of a pair."""
+    """Lines that add one step of K: A's planes are loaded once for all weights."""
     every = list(zip(columns, spec.weights, spec.tiles, spec.sums, strict=True))
     row, place = f"tl.load(row_scales + k // {BLOCK})", f"k // {BLOCK}"
-    scale = {"acc": "block_scale", "second": "second_block_scale"}
+    scale = {acc: "block_scale" if acc == "acc" else f"{acc}_block_scale" for acc in spec.sums}
     return [
         *(f"{scale[acc]} = {row} * tl.load({name}_scales + {place})" for name, _, _, acc in every),
         "a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)",

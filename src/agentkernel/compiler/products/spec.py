@@ -29,6 +29,10 @@ class Share:
     place: str = TILE
 
 
+GATES = ("second", "third", "fourth")
+"""What the weights of gates, and their products, are called in a kernel."""
+
+
 @dataclass(frozen=True)
 class GemmSpec:
     """C[M, N] = A[M, K] @ B[K, N], then an epilogue; with leading batch dimensions if `batch_dims`.
@@ -57,8 +61,9 @@ class GemmSpec:
 
     `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
 
-    `second` names a second weight that lies as `b` does, with its strides: the epilogue then finds
-    A @ second in `second`, fp32 like `acc`, at the same places. A's tiles are loaded once for both.
+    `gates` names one to three further weights that lie as `b` does, with its strides: the epilogue
+    then finds A @ gate in `second`, `third` and `fourth`, fp32 like `acc`, at the same places. A's
+    tiles are loaded once for all.
 
     `shares` are further products of A in the same launch: the tiles of their columns follow those
     of the first one's. Such a product has no batch, no triangles, and its schedule no slices of K
@@ -86,14 +91,14 @@ class GemmSpec:
     in_pairs: bool = False
     by_parts: bool = False
     triangles: tuple[Triangle, ...] = ()
-    second: str = ""
+    gates: tuple[str, ...] = ()
     shares: tuple[Share, ...] = ()
     is_part: bool = False
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """What A is multiplied with, by its name in the kernel: a pair has a second one."""
-        return ("b", "second") if self.second else ("b",)
+        """What A is multiplied with, by its name in the kernel."""
+        return ("b", *GATES[: len(self.gates)])
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -106,12 +111,12 @@ class GemmSpec:
     def tensors(self) -> dict[str, str]:
         """A and the weights by the names in the kernel -> what the wrapper calls them."""
         weights = [self.b, *(share.b for share in self.shares)]
-        weights += [self.second] if self.second else []
+        weights += self.gates
         return {"a": self.a, **dict(zip(self.given, weights, strict=True))}
 
     @property
     def columns(self) -> dict[str, str]:
-        """Columns of each weight: of shares that all have as many, and of a pair, the first's."""
+        """Columns of each weight: of shares that all have as many, and of gates, the first's."""
         sizes = [self.n, *(share.n for share in self.shares)]
         if len(set(sizes)) == 1:
             return {"N": self.n}
@@ -120,12 +125,12 @@ class GemmSpec:
     @property
     def tiles(self) -> tuple[str, ...]:
         """The kernel's names of the tiles of these."""
-        return ("b", "s") if self.second else ("b",)
+        return ("b", "s", "t", "u")[: len(self.weights)]
 
     @property
     def sums(self) -> tuple[str, ...]:
         """The kernel's names of what their products add up to."""
-        return ("acc", "second") if self.second else ("acc",)
+        return ("acc", *GATES[: len(self.gates)])
 
 
 @dataclass(frozen=True)

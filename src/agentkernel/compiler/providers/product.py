@@ -81,19 +81,19 @@ class Product:
 
 
 class Pair:
-    """Provider of two products of one matrix that meet element by element."""
+    """Provider of products of one matrix that meet element by element."""
 
     own = True
 
     def schedules(self, step: PairStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles that fit the target's shared memory."""
         facts = pair_facts(step, setting.symbols, setting.precision)
-        return pair_schedules(_schedules(facts, setting))
+        return pair_schedules(_schedules(facts, setting), len(step.parts))
 
     def write(
         self, step: PairStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
-        """Allocate the result and launch the pair."""
+        """Allocate the result and launch the kernel."""
         _write(step, schedule, forward, outputs, emit_pair_step)
 
     def work_us(self, step: PairStep, symbols: Symbols) -> float:
