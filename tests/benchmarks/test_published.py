@@ -67,8 +67,14 @@ def test_every_problem_loads_at_its_sizes_and_dtype(entry, tmp_path: Path) -> No
 def test_sides_are_checked_against_fp64_and_timed_against_ours(gate: LoadedProblem) -> None:
     problem = Problem(gate, "cpu")
     a, b = problem.inputs
+
+    def late() -> torch.Tensor:
+        time.sleep(0.005)
+        return problem.module(a, b)
+
     sides = {
         "eager": Side(partial(partial, problem.module, a, b)),
+        "late": Side(lambda: late),
         "swapped": Side(partial(partial, problem.module, b, a), "theirs"),
         "absent": Side(lambda: __import__("no_such_package")),
         TUNED: Side(partial(problem.compiled, "max-autotune-no-cudagraphs")),
@@ -78,6 +84,8 @@ def test_sides_are_checked_against_fp64_and_timed_against_ours(gate: LoadedProbl
     assert list(rows) == list(sides)
     assert rows["eager"].right
     assert rows["eager"].ratio is not None
+    assert rows["late"].ratio is not None
+    assert rows["late"].ratio.value > 2.0
     assert rows["swapped"].right is False
     assert rows["swapped"].median_us is not None
     assert rows["swapped"].note == "theirs"
