@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
@@ -51,6 +51,7 @@ AS_WHOLE: tuple[Form, ...] = ("one-region",)
 L2_MB = 60.0
 """Room for the largest L2 of the targets with one (H200: 50 MB)."""
 WARM_CALLS = 3
+Name = TypeVar("Name", bound=str)
 
 
 class FormTimes(Frozen):
@@ -70,8 +71,8 @@ class FormTimes(Frozen):
 class InProcessSide:
     """One form in this process. Verified code: its times need no second clock."""
 
-    def __init__(self, name: Form, bench: CallTimer, call: Callable[[], object]) -> None:
-        self.name: str = name
+    def __init__(self, name: str, bench: CallTimer, call: Callable[[], object]) -> None:
+        self.name = name
         self._bench = bench
         self._call = call
         self._event_us = bench.event_us()
@@ -117,16 +118,28 @@ def time_forms(
     it. A form that raises stands in `failed`, and so does one in parts where no other kernel is.
     On "cpu" the processor's clock stands in, for tests. Raises what `apply` raises.
     """
-    kind = cast("Device", device.partition(":")[0])
     failed: dict[Form, str] = {}
     with torch.no_grad(), gpu_lock.shared():
         calls = _calls(loaded, kernels, parameters, device, forms, failed)
+    return _times(time_calls(calls, failed, device, pace=pace, l2_mb=l2_mb), failed)
+
+
+def time_calls(
+    calls: Mapping[Name, Callable[[], object]],
+    failed: dict[Name, str],
+    device: str = "cuda",
+    *,
+    pace: Pace | None = None,
+    l2_mb: float = L2_MB,
+) -> Rounds:
+    """Time warm `calls` of this process by name, cold L2, in shuffled, interleaved rounds, until
+    the ratios to the last of them are known. One that raises goes to `failed`."""
+    kind = cast("Device", device.partition(":")[0])
     with torch.no_grad(), gpu_lock.exclusive(), _clockwork(kind, device) as clockwork:
         bench = CallTimer(kind, flush_bytes(l2_mb) if kind == "cuda" else 1 << 16)
-        sides = [InProcessSide(form, bench, call) for form, call in calls.items()]
+        sides = [InProcessSide(name, bench, call) for name, call in calls.items()]
         chosen = (pace or Pace()).evolve(flush_us=bench.flush_us())
-        rounds = _rounds(sides, clockwork, chosen, failed)
-    return _times(rounds, failed)
+        return _rounds(sides, clockwork, chosen, failed)
 
 
 def times_of(medians_us: Mapping[Form, Sequence[float]]) -> dict[Form, dict[Form, Ratio]]:
@@ -234,7 +247,7 @@ def _rounds(
     sides: list[InProcessSide],
     clockwork: GaugeClock,
     pace: Pace,
-    failed: dict[Form, str],
+    failed: dict[Name, str],
 ) -> Rounds:
     """Rounds of all sides that last; the first of them is the one that the others are measured
     against. A side that is lost goes to `failed`, and the others begin again."""
@@ -243,7 +256,7 @@ def _rounds(
         found = measure_rounds(left, clockwork, pace, 0)
         if not isinstance(found, SideFailed):
             return found
-        failed[cast("Form", found.side)] = f"{found.reason}: {found.log}"
+        failed[cast("Name", found.side)] = f"{found.reason}: {found.log}"
         left = [side for side in left if side.name != found.side]
     return Rounds()
 
