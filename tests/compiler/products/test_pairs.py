@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
-from agentkernel.compiler.products.pairs import PairStep, pair_schedules
+from agentkernel.compiler.products.pairs import PairStep, filling, pair_schedules
 from agentkernel.compiler.products.schedules import (
     GemmFacts,
     GemmSchedule,
@@ -321,3 +321,22 @@ def test_the_text_of_a_pair() -> None:
     if os.environ.get("AGENTKERNEL_RECORD"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    m=st.integers(1, 3000), n=st.integers(16, 3000), k=st.integers(16, 3000),
+    parts=st.integers(2, 4),
+)  # fmt: skip
+def test_tiles_of_few_rows_come_first_where_others_leave_sms_idle(
+    m: int, n: int, k: int, parts: int
+) -> None:
+    facts = GemmFacts(m, parts * n, k, dtype="float32")
+    known = pair_schedules(gemm_schedules(facts, TARGET), parts)
+    found = filling(known, facts, parts, 132)
+    assert all(schedule in found for schedule in known)
+    for schedule in (item for item in found if item not in known):
+        rows = schedule["BLOCK_M"]
+        across = -(-n // schedule["BLOCK_N"])
+        assert rows == 16 or -(-m // rows) * across >= 132
+        assert -(-m // (2 * rows)) * across < 132

@@ -5,7 +5,7 @@ SwiGLU has two, the cell of a GRU three, that of an LSTM four.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -167,6 +167,27 @@ def pair_schedules(schedules: Iterable[GemmSchedule], parts: int = 2) -> list[Ge
         and schedule.get("PLANES") != 2
         and schedule["BLOCK_N"] >= 16 * share
     ]
+
+
+def filling(
+    schedules: Sequence[GemmSchedule], facts: GemmFacts, parts: int, sm_count: int
+) -> list[GemmSchedule]:
+    """Schedules of gates, before them tiles of so few rows that they fill the card where others
+    leave SMs idle: K cannot be split for that."""
+    found: list[GemmSchedule] = []
+    for schedule in schedules:
+        rows = schedule["BLOCK_M"]
+        across = -(-facts.n // parts // schedule["BLOCK_N"]) * facts.batch
+        while rows > LEAST_ROWS and -(-facts.m // rows) * across < sm_count:
+            rows //= 2
+        if rows < schedule["BLOCK_M"] and "PLANES" not in schedule and "PERSIST" not in schedule:
+            narrow = schedule | {"BLOCK_M": rows, "num_warps": 4}
+            found += [narrow, narrow | {"num_warps": 2}]
+    return list({tuple(item.items()): item for item in (*found, *schedules)}.values())
+
+
+LEAST_ROWS = 16
+"""Of a tile of `mma`."""
 
 
 def emit_pair_step(

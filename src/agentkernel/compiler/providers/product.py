@@ -20,6 +20,7 @@ from agentkernel.compiler.products.joined import (
 from agentkernel.compiler.products.pairs import (
     PairStep,
     emit_pair_step,
+    filling,
     pair_facts,
     pair_schedules,
 )
@@ -88,7 +89,8 @@ class Pair:
     def schedules(self, step: PairStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles that fit the target's shared memory."""
         facts = pair_facts(step, setting.symbols, setting.precision)
-        return pair_schedules(_schedules(facts, setting), len(step.parts))
+        found = pair_schedules(_schedules(facts, setting), len(step.parts))
+        return filling(found, facts, len(step.parts), int(setting.target.sm_count.value))
 
     def write(
         self, step: PairStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
