@@ -142,10 +142,16 @@ def split_kernel(name: str) -> str:
 
 
 def plane_lines(
-    spec: GemmSpec, inside: tuple[bool, bool], bounds: str, batches: str, exact: list[str]
+    spec: GemmSpec,
+    inside: tuple[bool, bool],
+    bounds: str,
+    batches: str,
+    exact: list[str],
+    may_be_short: bool,
 ) -> list[str]:
     """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and in a
-    pair `second`; where a block that a tile reads is marked, the lines `exact`.
+    pair `second`; where a block that a tile reads is marked, or K `may_be_short` and is, the lines
+    `exact`.
 
     `inside`: whether A, and B, lie with K inside. `bounds` of K as text; `batches` counts the
     matrices in a plane ("" for one).
@@ -157,6 +163,7 @@ def plane_lines(
     b = b if b_rows else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
     columns = [weight.replace("b", "col") for weight in spec.weights]
     sides = ["row", *columns]
+    holding = [f"(tl.min({side}_scale) > 0)" for side in sides]
     return [
         f"deep_blocks = tl.cdiv(K, {BLOCK})",
         *_scale_places(spec, columns, batches),
@@ -165,7 +172,7 @@ def plane_lines(
             f"{side}_scale = tl.load({side}_scales + blocks, mask=blocks < deep_blocks, other=1.0)"
             for side in sides
         ),
-        f"if {' & '.join(f'(tl.min({side}_scale) > 0)' for side in sides)}:",
+        f"if {' & '.join((*holding, *(('(not SHORT)',) if may_be_short else ())))}:",
         *(
             f"    {line}"
             for line in [
@@ -255,21 +262,24 @@ INLINE_STEP = (
 )
 """A step of a product whose operands are split in its loop: a block is a tile of an operand. The
 smallest numbers stay apart until the loop ends: each step would wait for their minimum."""
-INLINE_END = (
-    f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
-    f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
-    "if (holds == 0) | small:",
-)
-"""After it the lines that multiply anew, of what planes do not hold."""
+
+
+def inline_end(may_be_short: bool) -> list[str]:
+    """After the loop: what opens the lines that multiply anew, of what planes do not hold."""
+    return [
+        f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
+        f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
+        f"if (holds == 0) | small{' | SHORT' if may_be_short else ''}:",
+    ]
 
 
 __all__ = [
-    "INLINE_END",
     "INLINE_START",
     "INLINE_STEP",
     "PLANE_HELPERS",
     "Splits",
     "blocks_of",
+    "inline_end",
     "plane_lines",
     "plane_pointers",
     "planes_of",
