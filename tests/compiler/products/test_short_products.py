@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 from short_products import judged
 
-from agentkernel.compiler.products.gemm import SHORT_K, emit_gemm
-from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule, gemm_schedules
+from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.schedules import (
+    SHORT_K,
+    GemmFacts,
+    GemmSchedule,
+    gemm_schedules,
+)
 from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.tools.targets import load_targets
 from tests.compiler.products.test_gemm import cost_of, spec_of

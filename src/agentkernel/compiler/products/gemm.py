@@ -25,7 +25,7 @@ from agentkernel.compiler.products.planes import (
     shared_splits,
     split_kernel,
 )
-from agentkernel.compiler.products.schedules import GemmSchedule, epilogue_columns
+from agentkernel.compiler.products.schedules import SHORT_K, GemmSchedule, epilogue_columns
 from agentkernel.compiler.products.spec import (
     TILE,
     GemmSpec,
@@ -96,9 +96,6 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
     return KernelText("\n\n\n".join(pieces), names, tuple(launch), helpers)
 
 
-SHORT_K = 32
-"""So many terms, at most, are multiplied in fp32 itself: parts of the operands round three times as
-often as fp32 does, which sums of more terms hide, and cost no less there (docs/planes.md)."""
 EXACT_K = "16"
 """The step of K where planes do not hold: what it keeps in registers must not make the rest spill
 (odd sizes need an address a number), and it divides every BLOCK_K."""

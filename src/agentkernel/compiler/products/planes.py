@@ -18,7 +18,7 @@ that meets one is multiplied in three TF32 products instead.
 from __future__ import annotations
 
 from agentkernel.compiler.expressions import tiles_text
-from agentkernel.compiler.products.schedules import BLOCK
+from agentkernel.compiler.products.schedules import BLOCK, SHORT_K
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
 LEAST = 2.0**-20
@@ -79,6 +79,7 @@ def split_launch(spec: GemmSpec, operand: str) -> list[str]:
 
     Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
     both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
+    Of a short K neither is read.
     """
     tensor, rows = spec.tensors[operand], _rows(spec, operand)
     inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
@@ -90,17 +91,20 @@ def split_launch(spec: GemmSpec, operand: str) -> list[str]:
     strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
     strides = [*strides, "0"] if spec.batch_dims == 1 else strides or ["0", "0"]
     inner = f"{tensor}.shape[1]" if spec.batch_dims == 2 else "1"
+    call = call_lines(
+        f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
+        [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
+        [f"K_INSIDE={inside}", "num_warps=8"],
+    )  # fmt: skip
+    if not spec.k.isdigit():
+        call = [f"if {spec.k} > {SHORT_K}:", *(f"    {line}" for line in call)]
     return [
         f"{planes} = torch.empty(({shape}), {kind}.float16)",
         f"{scale} = torch.empty(",
         f"    ({batch}, {blocks_of(rows)}, {blocks_of(spec.k)}), {kind}.float32",
         ")",
-        *call_lines(
-            f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
-            [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
-            [f"K_INSIDE={inside}", "num_warps=8"],
-        ),
-    ]  # fmt: skip
+        *call,
+    ]
 
 
 def split_kernel(name: str) -> str:
