@@ -38,6 +38,7 @@ from agentkernel.tools.judge.comparison.compare import (
     allowance,
 )
 from agentkernel.tools.judge.comparison.errors import (
+    HONEST,
     Errors,
     Perturb,
     Suspects,
@@ -132,6 +133,9 @@ class Allowed:
                         max(allowed.element, HONEST_FACTOR * found.element),
                     )
         self._allowed = allowed
+        further = (population.honest(0, HONEST), population.permitted(0, HONEST))
+        moved = (evaluate(draw) for evaluate in further if evaluate for draw in range(HONEST_DRAWS))
+        self._further = [value for value in moved if value is not None]
 
     def margin(self, found: torch.Tensor) -> float:
         """How much of it `found` uses."""
@@ -142,8 +146,8 @@ class Allowed:
         suspects = Suspects(least, self._columns)
         compared = specials(self._eager, self._oracle).compared
         suspects.add(found, self._eager, self._oracle, compared)
-        seen = [suspects.at(value) for value in self._seen]
-        largest = suspects.result(self._allowed.element, self._blur, seen)
+        seen, further = (list(map(suspects.at, made)) for made in (self._seen, self._further))
+        largest = suspects.result(self._allowed.element, self._blur, seen, further)
         return max(RuleResult(tally.errors(0), self._allowed, largest).shares.values())
 
 

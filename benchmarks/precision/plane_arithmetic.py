@@ -2,7 +2,7 @@
 
 Planes and scales are those of `compiler/products/planes.py`, sums are fp32 in the kernel's steps of
 K, a tile that meets a marked block takes TF32 products. A tensor core truncates as it adds; torch
-rounds to the nearest.
+rounds to the nearest, but for `tf32_product`, which truncates.
 """
 
 from __future__ import annotations
@@ -86,3 +86,41 @@ def bound(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     represented = x @ e.T + d @ y.T + d @ e.T + r @ q.T
     sums = (step + -(-a.shape[1] // step) + 1) * U * ((x + r) @ (y + q).T)
     return represented + sums + a.shape[1] * 2.0**-149
+
+
+def tf32_product(a: torch.Tensor, b: torch.Tensor, step: int = 32) -> torch.Tensor:
+    """a @ b.T of fp32 [rows, K], [cols, K] as three TF32 products a step of K (Triton's `tf32x3`),
+    whose terms a tensor core adds eight at a time, truncated."""
+    left, right = (in_tf32(x, nearest=True) for x in (a, b))
+    left_rest, right_rest = (in_tf32(x - y, nearest=True) for x, y in ((a, left), (b, right)))
+    total = torch.zeros(a.shape[0], b.shape[0])
+    for start in range(0, a.shape[1], step):
+        here = slice(start, start + step)
+        part = torch.zeros(total.shape, dtype=torch.float64)
+        for x, y in ((left_rest, right), (left, right_rest), (left, right)):
+            part = _on_tensor_core(x[:, here], y[:, here], part)
+        total += part.float()
+    return total
+
+
+def _on_tensor_core(x: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """x @ y.T + total with exact products, cut at two bits below the last place of the largest of
+    nine terms, and each sum to fp32 (Fasi and others, 2021, for two bits more than theirs)."""
+    for k in range(0, x.shape[1], 8):
+        terms = x[:, None, k : k + 8].double() * y[None, :, k : k + 8].double()
+        terms = torch.cat([terms, total[..., None]], -1)
+        place = torch.ldexp(
+            torch.ones(total.shape, dtype=torch.float64),
+            torch.frexp(terms.abs().amax(-1)).exponent - 26,
+        )
+        found = torch.frexp(((terms / place[..., None]).trunc() * place[..., None]).sum(-1))
+        total = torch.ldexp((found.mantissa * 2.0**24).trunc() / 2.0**24, found.exponent)
+    return total
+
+
+def fp32_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b.T of fp32 [rows, K], [cols, K] by fused multiply-adds, term after term."""
+    total = torch.zeros(a.shape[0], b.shape[0])
+    for k in range(a.shape[1]):
+        total = (a[:, k, None].double() * b[None, :, k].double() + total.double()).float()
+    return total

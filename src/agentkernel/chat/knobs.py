@@ -244,9 +244,15 @@ def _is_launch(node: ast.AST) -> bool:
 def _option(call: ast.AST, name: str) -> int | None:
     assert isinstance(call, ast.Call)
     for item in call.keywords:
-        if item.arg == name and isinstance(item.value, ast.Constant):
-            return item.value.value if isinstance(item.value.value, int) else None
+        value = _usual(item.value)
+        if item.arg == name and isinstance(value, ast.Constant):
+            return value.value if isinstance(value.value, int) else None
     return None
+
+
+def _usual(value: ast.expr) -> ast.expr:
+    """What a launch has for an option but for sizes that it tells apart."""
+    return value.orelse if isinstance(value, ast.IfExp) else value
 
 
 def _launched(
@@ -305,7 +311,7 @@ def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Itera
     for call in launches:
         assert isinstance(call, ast.Call)
         if _option(call, name) is not None:
-            given_here = [item.value for item in call.keywords if item.arg == name]
+            given_here = [_usual(item.value) for item in call.keywords if item.arg == name]
             for place in (*given_here, *_in_grid(call, name, widths)):
                 yield _over(place, lines, str(value))
 

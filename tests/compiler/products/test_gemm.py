@@ -48,7 +48,7 @@ def cost_of(spec: GemmSpec, schedule: GemmSchedule, arch: int = 90) -> Cost:
     for parameter in kernel.arg_names:
         if parameter.isupper() and parameter not in ("M", "N", "K"):
             signature[parameter] = "constexpr"
-            constants[parameter] = schedule.get(parameter, True)
+            constants[parameter] = schedule.get(parameter, parameter != "SHORT")
         else:
             pointer = "*fp32" if split and parameter == "out_ptr" else POINTERS[spec.dtype]
             pointer = "*fp16" if parameter.endswith("_planes_ptr") else pointer

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
-from agentkernel.tools.judge.comparison.errors import Leeway, errors
+from agentkernel.tools.judge.comparison.errors import HONEST, Leeway, errors
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.reference.population import Population
 from agentkernel.tools.judge.reference.rounding_noise import RoundingNoise, in_tf32, sequential
@@ -30,6 +30,8 @@ def judged(model, given, found, rounds=frozenset()):
         honest=known.honest(0),
         permitted=known.permitted(0),
         permits="TF32",
+        further=known.honest(0, HONEST),
+        permitted_further=known.permitted(0, HONEST),
         pointed=lambda value: known.points_as_well(0, value, answer.leaves[0]),
     )
     eager, oracle, exact = answer.leaves[0], answer.oracle[0], answer.exact[0]
@@ -94,6 +96,38 @@ def test_tf32_passes_in_a_convolution_where_it_is_permitted_and_is_named():
     passed = judged(model, [x, w], found, frozenset({"conv"}))
     assert (passed.mismatch, passed.permitted) == (None, "TF32")
     assert judged(model, [x, w], nn.functional.conv2d(x, w), frozenset({"conv"})).permitted == ""
+
+
+def test_a_saturated_sum_may_have_the_sign_that_an_honest_evaluation_gives_it():
+    """tanh of large numbers is 1 or -1, also where a sum cancels: 2.5 times the rms error of a
+    chain away from 0 an order of the sum may end on either side, 60 times away none does."""
+    torch.manual_seed(4)
+    x, w = torch.randn(64, 500), torch.randn(500, 400)
+    w[0, 0] = 1.0
+    deviation = 2.0**-24 * 3**-0.5 * 500 / 6**0.5
+    aim = torch.zeros(14, 1, dtype=torch.float64)
+    aim[12:, 0] = torch.tensor([2.5 * deviation, 60 * deviation])
+    x[:14, :1] -= (x[:14].double() @ w[:, :1].double() - aim).float()
+    model = Function(lambda x, w: torch.tanh(1e15 * (x @ w)))
+    eager = call_reference(model, [x, w]).leaves[0]
+    near, far = eager.clone(), eager.clone()
+    near[12, 0] *= -1
+    far[13, 0] *= -1
+    assert judged(model, [x, w], near).mismatch is None
+    assert judged(model, [x, w], far).mismatch.first_index == (13, 0)
+
+
+def test_evaluations_move_as_many_times_further_as_they_are_asked_to():
+    torch.manual_seed(5)
+    x, w = torch.randn(9, 70), torch.randn(70, 8)
+    model = Function(lambda x, w: (x @ w + 1).mean(-1).exp())
+    for rounds in (frozenset(), frozenset({"mm"})):
+        known = Population(model, [x / 30, w], False, rounds)
+        kind = known.permitted if rounds else known.honest
+        oracle = call_reference(model, [x / 30, w]).oracle[0]
+        for draw in (0, 1, 2):
+            less, more = (kind(0, times)(draw).double() / oracle - 1 for times in (16.0, 128.0))
+            assert float(more.norm() / less.norm()) == pytest.approx(8, rel=0.15)
 
 
 def test_what_is_copied_compared_or_selected_does_not_move():

@@ -14,18 +14,18 @@ from agentkernel.compiler.products.passes import (
     transpose_launch,
 )
 from agentkernel.compiler.products.planes import (
-    INLINE_END,
     INLINE_START,
     INLINE_STEP,
     PLANE_HELPERS,
     Splits,
     blocks_of,
+    inline_end,
     plane_lines,
     plane_pointers,
     shared_splits,
     split_kernel,
 )
-from agentkernel.compiler.products.schedules import GemmSchedule, epilogue_columns
+from agentkernel.compiler.products.schedules import SHORT_K, GemmSchedule, epilogue_columns
 from agentkernel.compiler.products.spec import (
     TILE,
     GemmSpec,
@@ -61,7 +61,7 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
     grows with the root of K / BLOCK_K. Finite operands up to 3.39e38 stay finite when split; the
     rests that splitting leaves of operands under 2**-114 are subnormal and may be lost. With PLANES
     operands are split into fp16 planes, which multiply at twice the rate (planes.py): 1 splits them
-    in a pass before, 2 in the product's loop.
+    in a pass before, 2 in the product's loop. Products of at most `SHORT_K` terms are fp32's own.
     """
     pieces: list[str] = []
     kernels: list[str] = []
@@ -141,12 +141,29 @@ class _Kernel:
         return wanted and self.spec.store and self.spec.out_is_float
 
     @property
+    def by_parts_of_operands(self) -> bool:
+        """Whether operands are multiplied in parts, where a product has terms enough."""
+        spec = self.spec
+        return (spec.dtype, spec.precision, spec.vendor) == ("float32", "strict", "nvidia")
+
+    @property
+    def may_be_short(self) -> bool:
+        """Whether K is free and the launch says if it is short."""
+        return self.by_parts_of_operands and not self.spec.k.isdigit()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether K is fixed, and short."""
+        return self.by_parts_of_operands and self.spec.k.isdigit() and int(self.spec.k) <= SHORT_K
+
+    @property
     def name(self) -> str:
         return f"{self.spec.name}_partial" if self.split > 1 else self.spec.name
 
     def source(self) -> str:
         extras = [] if self.split > 1 else [name for name, _ in self.spec.extras]
         blocks = [*self._fixed, "EVEN_K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
+        blocks += ["SHORT"] if self.may_be_short else []
         blocks += ["SPLIT_K"] if self.split > 1 else []
         blocks += ["DEEP"] if self.planes == 1 else []
         blocks += ["PROGRAMS"] if self.persists else []
@@ -313,12 +330,14 @@ class _Kernel:
             bounds = "slice_start, slice_end" if self.sliced else "0, K"
             batches = self._batches if self.spec.batch_dims else ""
             exact = [*self._pointers(exact=True), *exact]
-            return plane_lines(self.spec, (self.a_rows, self.b_rows), bounds, batches, exact)
+            return plane_lines(
+                self.spec, (self.a_rows, self.b_rows), bounds, batches, exact, self.may_be_short
+            )
         again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)"]
         again += [*self._addresses(exact=True), *exact]
         return [
             *self._pointers(), *INLINE_START, *self._loop(step=INLINE_STEP),
-            *INLINE_END, *(f"    {line}" for line in again),
+            *inline_end(self.may_be_short), *(f"    {line}" for line in again),
         ]  # fmt: skip
 
     @property
@@ -429,7 +448,20 @@ class _Kernel:
     def _dot_option(self) -> str:
         if self.spec.dtype != "float32" or self._casts:
             return ""
-        return f', input_precision="{dot_precision(self.spec.precision, self.spec.vendor)}"'
+        found = f'"{dot_precision(self.spec.precision, self.spec.vendor)}"'
+        if self.may_be_short:
+            found = f'"ieee" if SHORT else {found}'
+        return f""", input_precision={'"ieee"' if self.is_short else found}"""
+
+    def _constant(self, name: str) -> str:
+        """What a launch has for a constant of the schedule: short products take steps of K that are
+        not mostly padding, which fp32's own multiplications would pay for."""
+        value = str(self.schedule[name])
+        if name != "BLOCK_K" or self.planes:
+            return value
+        if self.may_be_short and value != EXACT_K:
+            return f"{EXACT_K} if {self.spec.k} <= {SHORT_K} else {value}"
+        return EXACT_K if self.is_short else value
 
     def launch(self, operands: Sequence[str], planes: Sequence[str]) -> list[str]:
         """Wrapper lines; `operands` are A and the weights, `planes` those that `_by_planes` read
@@ -464,9 +496,10 @@ class _Kernel:
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
         options = [f"{name}={size}" for name, size in self._fixed.items()]
         options.append(f"EVEN_K={_divides(schedule['BLOCK_K'], spec.k)}")
+        options += [f"SHORT={spec.k} <= {SHORT_K}"] if self.may_be_short else []
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         names += (["SPLIT_K"] if self.split > 1 else []) + ["num_warps", "num_stages"]
-        options += [f"{name}={schedule[name]}" for name in names]
+        options += [f"{name}={self._constant(name)}" for name in names]
         if self.persists:
             options.append(f"PROGRAMS={schedule['PERSIST']}")
         if self.described:

@@ -18,7 +18,7 @@ that meets one is multiplied in three TF32 products instead.
 from __future__ import annotations
 
 from agentkernel.compiler.expressions import tiles_text
-from agentkernel.compiler.products.schedules import BLOCK
+from agentkernel.compiler.products.schedules import BLOCK, SHORT_K
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
 LEAST = 2.0**-20
@@ -79,6 +79,7 @@ def split_launch(spec: GemmSpec, operand: str) -> list[str]:
 
     Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
     both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
+    Of a short K neither is read.
     """
     tensor, rows = spec.tensors[operand], _rows(spec, operand)
     inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
@@ -90,17 +91,20 @@ def split_launch(spec: GemmSpec, operand: str) -> list[str]:
     strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
     strides = [*strides, "0"] if spec.batch_dims == 1 else strides or ["0", "0"]
     inner = f"{tensor}.shape[1]" if spec.batch_dims == 2 else "1"
+    call = call_lines(
+        f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
+        [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
+        [f"K_INSIDE={inside}", "num_warps=8"],
+    )  # fmt: skip
+    if not spec.k.isdigit():
+        call = [f"if {spec.k} > {SHORT_K}:", *(f"    {line}" for line in call)]
     return [
         f"{planes} = torch.empty(({shape}), {kind}.float16)",
         f"{scale} = torch.empty(",
         f"    ({batch}, {blocks_of(rows)}, {blocks_of(spec.k)}), {kind}.float32",
         ")",
-        *call_lines(
-            f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
-            [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
-            [f"K_INSIDE={inside}", "num_warps=8"],
-        ),
-    ]  # fmt: skip
+        *call,
+    ]
 
 
 def split_kernel(name: str) -> str:
@@ -142,10 +146,16 @@ def split_kernel(name: str) -> str:
 
 
 def plane_lines(
-    spec: GemmSpec, inside: tuple[bool, bool], bounds: str, batches: str, exact: list[str]
+    spec: GemmSpec,
+    inside: tuple[bool, bool],
+    bounds: str,
+    batches: str,
+    exact: list[str],
+    may_be_short: bool,
 ) -> list[str]:
     """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and the
-    sums of its gates; where a block that a tile reads is marked, the lines `exact`.
+    sums of its gates; where a block that a tile reads is marked, or K `may_be_short` and is, the
+    lines `exact`.
 
     `inside`: whether A, and B, lie with K inside. `bounds` of K as text; `batches` counts the
     matrices in a plane ("" for one).
@@ -157,6 +167,7 @@ def plane_lines(
     b = b if b_rows else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
     columns = [weight.replace("b", "col") for weight in spec.weights]
     sides = ["row", *columns]
+    holding = [f"(tl.min({side}_scale) > 0)" for side in sides]
     return [
         f"deep_blocks = tl.cdiv(K, {BLOCK})",
         *_scale_places(spec, columns, batches),
@@ -165,7 +176,7 @@ def plane_lines(
             f"{side}_scale = tl.load({side}_scales + blocks, mask=blocks < deep_blocks, other=1.0)"
             for side in sides
         ),
-        f"if {' & '.join(f'(tl.min({side}_scale) > 0)' for side in sides)}:",
+        f"if {' & '.join((*holding, *(('(not SHORT)',) if may_be_short else ())))}:",
         *(
             f"    {line}"
             for line in [
@@ -255,21 +266,24 @@ INLINE_STEP = (
 )
 """A step of a product whose operands are split in its loop: a block is a tile of an operand. The
 smallest numbers stay apart until the loop ends: each step would wait for their minimum."""
-INLINE_END = (
-    f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
-    f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
-    "if (holds == 0) | small:",
-)
-"""After it the lines that multiply anew, of what planes do not hold."""
+
+
+def inline_end(may_be_short: bool) -> list[str]:
+    """After the loop: what opens the lines that multiply anew, of what planes do not hold."""
+    return [
+        f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
+        f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
+        f"if (holds == 0) | small{' | SHORT' if may_be_short else ''}:",
+    ]
 
 
 __all__ = [
-    "INLINE_END",
     "INLINE_START",
     "INLINE_STEP",
     "PLANE_HELPERS",
     "Splits",
     "blocks_of",
+    "inline_end",
     "plane_lines",
     "plane_pointers",
     "planes_of",

@@ -33,6 +33,9 @@ LARGE = 1 << 30
 BLOCK = 128
 """Rows and depth of a block of planes (planes.py), which are padded with zeros to multiples of it:
 no tile of theirs needs a mask, and none goes past a block."""
+SHORT_K = 32
+"""So many terms, at most, are multiplied in fp32 itself: parts of the operands round three times as
+often as fp32 does, which sums of more terms hide, and cost no less there (docs/planes.md)."""
 MAX_SCHEDULES = 10
 
 WGMMA_FP32: tuple[Tile, ...] = (

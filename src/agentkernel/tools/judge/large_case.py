@@ -307,6 +307,8 @@ class LargeCase:
             honest=piece.honest,
             permitted=piece.permitted,
             permits=PERMITTED,
+            further=piece.further,
+            permitted_further=piece.permitted_further,
             columns=case.distribution in ALIKE and not case.after,
             constant=case.distribution in CONSTANT,
         )

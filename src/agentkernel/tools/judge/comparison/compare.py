@@ -36,6 +36,7 @@ from agentkernel.domain.verdict import (
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.values import pieces
 from agentkernel.tools.judge.comparison.errors import (
+    HONEST,
     Errors,
     LargestError,
     Leeway,
@@ -68,6 +69,9 @@ EXACT_DRAWS = 4
 GIVE_UP_FACTOR = 64.0
 """An output that is so many times further off than two honest evaluations allow is refused without
 any more of them."""
+UNMOVED = 64
+"""So many elements, over all evaluations that move further, of which none was excused: no more of
+them are made."""
 LOOSE: dict[Precision, tuple[float, float]] = {"tf32": (1e-3, 5e-3), "bf16": (8e-3, 4e-2)}
 PLAIN = Leeway()
 ZERO = Errors(0.0, 0.0)
@@ -168,7 +172,8 @@ def _widened(
     ruled: RuleResult, suspects: Suspects, eager: torch.Tensor, oracle: torch.Tensor, leeway: Leeway
 ) -> PopulationResult:
     """With one honest evaluation more each time, then with those that do what PyTorch's flags
-    permit, until the output passes."""
+    permit, until the output passes; elements that are still wrong by themselves, with the same
+    evaluations moved further."""
     seen: list[torch.Tensor] = []
     allowed = ruled.allowed
     for evaluate, name in ((leeway.honest, ""), (leeway.permitted, leeway.permits)):
@@ -190,7 +195,36 @@ def _widened(
                 return PopulationResult(ruled, name)
             if draw and max(ruled.shares.values()) > GIVE_UP_FACTOR:
                 break
+    return _with_further(ruled, suspects, leeway, seen)
+
+
+def _with_further(
+    ruled: RuleResult, suspects: Suspects, leeway: Leeway, seen: Sequence[torch.Tensor]
+) -> PopulationResult:
+    """With evaluations that move `HONEST` times as far, for elements that alone are wrong: `HONEST`
+    times what an honest one is off there says nothing where a step or a saturated function follows
+    (tanh of a sum that cancels is 1 or -1, and no evaluation is off by half of that)."""
+    far: list[torch.Tensor] = []
+    for evaluate, name in ((leeway.further, ""), (leeway.permitted_further, leeway.permits)):
+        wrong = _wrong_count(ruled)
+        for draw in range(HONEST_DRAWS if evaluate is not None and wrong else 0):
+            value = evaluate(draw)  # type: ignore[misc]
+            if value is None:
+                break
+            far.append(suspects.at(value))
+            largest = suspects.result(ruled.allowed.element, leeway.perturb, seen, far)
+            ruled = RuleResult(ruled.ours, ruled.allowed, largest)
+            if ruled.passed:
+                return PopulationResult(ruled, name)
+            if (draw + 1) * wrong > UNMOVED and _wrong_count(ruled) == wrong:
+                break
     return PopulationResult(ruled, "")
+
+
+def _wrong_count(ruled: RuleResult) -> int:
+    """How many elements are wrong where nothing else is."""
+    wrong = ruled.largest.wrong
+    return 0 if wrong is None or "largest" not in ruled.shares else wrong.numel()
 
 
 def _share(error: float, allowed: float) -> float:
@@ -440,6 +474,8 @@ def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Lee
     return Leeway(
         honest=None if known is None else known.honest(index),
         permitted=None if known is None else known.permitted(index),
+        further=None if known is None else known.honest(index, HONEST),
+        permitted_further=None if known is None else known.permitted(index, HONEST),
         permits=PERMITTED,
         pointed=None if known is None else lambda found: known.points_as_well(index, found, eager),
         perturb=None

@@ -193,8 +193,10 @@ class Leeway:
     """What else a comparison may know. `perturb` as above; `columns`: the values are alike in every
     channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
     cancellation. `honest` gives the output of an honest evaluation, by the number of the draw, and
-    `permitted` that of one that does what PyTorch's flags permit, which `permits` names. `pointed`
-    says whether indices point at values as good as the reference's, None of what are no indices."""
+    `permitted` that of one that does what PyTorch's flags permit, which `permits` names; `further`
+    and `permitted_further` those of the same ones whose every result moves `HONEST` times as far.
+    `pointed` says whether indices point at values as good as the reference's, None of what are no
+    indices."""
 
     perturb: Perturb | None = None
     columns: bool = False
@@ -202,6 +204,8 @@ class Leeway:
     honest: Perturb | None = None
     permitted: Perturb | None = None
     permits: str = ""
+    further: Perturb | None = None
+    permitted_further: Perturb | None = None
     pointed: Callable[[torch.Tensor], bool | None] | None = None
 
 
@@ -290,10 +294,15 @@ class Suspects:
         return torch.cat([flat[:0].double(), *(flat[part.places].double() for part in self._parts)])
 
     def result(
-        self, element_allowed: float, perturb: Perturb | None, honest: Sequence[torch.Tensor] = ()
+        self,
+        element_allowed: float,
+        perturb: Perturb | None,
+        honest: Sequence[torch.Tensor] = (),
+        further: Sequence[torch.Tensor] = (),
     ) -> LargestError:
         """What is wrong where `element_allowed` bounds the 99.9% quantile; `honest` evaluations of
-        the original, of which `at` has taken the values, excuse an element that they move as far.
+        the original, and those moved `further`, of which `at` has taken the values, excuse an
+        element that they move as far.
         """
         import torch
 
@@ -305,7 +314,9 @@ class Suspects:
         every = Suspect(*(torch.cat(column) for column in columns))
         far = every.off > allowed * every.scale
         wrong = every.only(far)
-        spread = spread_at(wrong, perturb, [value[far] for value in honest])
+        spread = spread_at(
+            wrong, perturb, [value[far] for value in honest], [value[far] for value in further]
+        )
         wrong, spread = wrong.only(wrong.off > spread), spread[wrong.off > spread]
         if wrong.places.numel() == 0:
             return LargestError(self._error, allowed, None, share)
@@ -316,16 +327,21 @@ class Suspects:
 
 
 def spread_at(
-    found: Suspect, perturb: Perturb | None, honest: Sequence[torch.Tensor]
+    found: Suspect,
+    perturb: Perturb | None,
+    honest: Sequence[torch.Tensor],
+    further: Sequence[torch.Tensor] = (),
 ) -> torch.Tensor:
     """How far each of the elements may be off for its ill conditioning: what an ulp of the inputs
-    does to the original there, or an honest evaluation, with room on top."""
+    does to the original there, or an honest evaluation, with room on top; or one that has moved
+    `further`, which has its room in that."""
     import torch
 
     spread = torch.zeros_like(found.off)
-    for value in honest:
-        off = torch.nan_to_num(value - found.truth, 0.0, 0.0, 0.0).abs()
-        spread = torch.maximum(spread, HONEST * off)
+    for values, room in ((honest, HONEST), (further, 1.0)):
+        for value in values:
+            off = torch.nan_to_num(value - found.truth, 0.0, 0.0, 0.0).abs()
+            spread = torch.maximum(spread, room * off)
     for draw in range(DRAWS if perturb is not None else 0):
         if not bool((found.off > spread).any()):
             break

@@ -14,7 +14,7 @@ import torch
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.values import pieces
 from agentkernel.tools.judge.comparison.compare import OutputValues
-from agentkernel.tools.judge.comparison.errors import Perturb
+from agentkernel.tools.judge.comparison.errors import HONEST, Perturb
 from agentkernel.tools.judge.memory import MemoryPlan
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
 from agentkernel.tools.judge.reference.axis import Axis
@@ -55,6 +55,8 @@ class Piece:
     perturb: Perturb | None = None
     honest: Perturb | None = None
     permitted: Perturb | None = None
+    further: Perturb | None = None
+    permitted_further: Perturb | None = None
 
 
 class SlicedReference:
@@ -126,18 +128,25 @@ class SlicedReference:
 
         mover = at("moved", lambda seed: Evaluation(_mover(seed, step)))
         piece = dataclasses.replace(piece, perturb=mover)
+
+        def noisy(kind: str, rounds: frozenset[str] = frozenset(), times: float = 1.0) -> Perturb:
+            return at(
+                kind,
+                lambda seed: Evaluation(
+                    unchanged, lambda: with_rounding_noise(seed, rounds, times)
+                ),
+            )
+
         if self._honest:
-            honest = at(
-                "honest", lambda seed: Evaluation(unchanged, lambda: with_rounding_noise(seed))
+            piece = dataclasses.replace(
+                piece, honest=noisy("honest"), further=noisy("further", times=HONEST)
             )
-            piece = dataclasses.replace(piece, honest=honest)
         if self._honest and self._rounds:
-            rounds = self._rounds
-            rounded = at(
-                "rounded",
-                lambda seed: Evaluation(unchanged, lambda: with_rounding_noise(seed, rounds)),
+            piece = dataclasses.replace(
+                piece,
+                permitted=noisy("rounded", self._rounds),
+                permitted_further=noisy("rounded further", self._rounds, HONEST),
             )
-            piece = dataclasses.replace(piece, permitted=rounded)
         return piece
 
     def _draw(

@@ -211,31 +211,32 @@ class Population:
         self._inputs = list(inputs)
         self._training = training
         self._rounds = rounds
-        self._kept: dict[tuple[int, bool], list[object] | None] = {}
+        self._kept: dict[tuple[int, bool, float], list[object] | None] = {}
 
-    def honest(self, index: int) -> Perturb:
-        """Output `index` by the number of the evaluation; None where the module does not run so."""
-        return lambda draw: self._output(index, draw, rounded=False)
+    def honest(self, index: int, times: float = 1.0) -> Perturb:
+        """Output `index` by the number of the evaluation; None where the module does not run so.
+        Every result in it moves `times` as far as in an honest one."""
+        return lambda draw: self._output(index, draw, False, times)
 
-    def permitted(self, index: int) -> Perturb | None:
+    def permitted(self, index: int, times: float = 1.0) -> Perturb | None:
         """The same with products rounded as PyTorch's flags permit; None where they permit none."""
-        return (lambda draw: self._output(index, draw, rounded=True)) if self._rounds else None
+        return (lambda draw: self._output(index, draw, True, times)) if self._rounds else None
 
     def points_as_well(self, index: int, found: torch.Tensor, eager: torch.Tensor) -> bool | None:
         """Whether indices `found` point at values as good as those of eager's; None
         where they are not known to be indices."""
         return points_at_equal_value(self._model, self._inputs, self._training, index, found, eager)
 
-    def _output(self, index: int, draw: int, *, rounded: bool) -> torch.Tensor | None:
-        key = (draw, rounded)
-        leaves = self._kept[key] if key in self._kept else self._draw(draw, rounded)
+    def _output(self, index: int, draw: int, rounded: bool, times: float) -> torch.Tensor | None:
+        key = (draw, rounded, times)
+        leaves = self._kept[key] if key in self._kept else self._draw(*key)
         value = leaves[index] if leaves is not None and index < len(leaves) else None
         return value if isinstance(value, torch.Tensor) else None
 
-    def _draw(self, draw: int, rounded: bool) -> list[object] | None:
-        mode = RoundingNoise(draw, self._rounds if rounded else frozenset())
+    def _draw(self, draw: int, rounded: bool, times: float) -> list[object] | None:
+        mode = RoundingNoise(draw, self._rounds if rounded else frozenset(), times)
         leaves = evaluate(self._model, self._inputs, self._training, mode)
         size = sum(item.nbytes for item in leaves or () if isinstance(item, torch.Tensor))
         if size <= KEPT_BYTES:
-            self._kept[draw, rounded] = leaves
+            self._kept[draw, rounded, times] = leaves
         return leaves

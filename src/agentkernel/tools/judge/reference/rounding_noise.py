@@ -103,13 +103,14 @@ TF32_BITS = 13
 
 
 class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every result inside moves as far as another honest evaluation might. `rounds` holds the kinds
-    of products ("conv", "mm") whose fp32 operands are rounded to TF32 as well."""
+    """Every result inside moves as far as another honest evaluation might, `times` over. `rounds`
+    holds the kinds of products ("conv", "mm") whose fp32 operands are rounded to TF32 as well."""
 
-    def __init__(self, seed: int, rounds: frozenset[str] = frozenset()) -> None:
+    def __init__(self, seed: int, rounds: frozenset[str] = frozenset(), times: float = 1.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seed = seed
         self._rounds = rounds
+        self._times = times
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
@@ -133,13 +134,13 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _operands(self, name: str, args: Sequence[object]) -> Sequence[object]:
         """`args`, with fp32 operands of a product in TF32 where that is asked for: by turns to the
-        nearest value and truncated."""
+        nearest value and truncated; more than once over, moved so many times as far."""
         kind = "conv" if name == "convolution" else "mm" if name in PRODUCTS else ""
         if kind not in self._rounds:
             return args
         nearest = self._seed % 2 == 0
         return [
-            in_tf32(item, nearest)
+            self._further(item, in_tf32(item, nearest))
             if isinstance(item, torch.Tensor) and item.dtype == torch.float32 and item.ndim > 1
             else item
             for item in args
@@ -156,18 +157,20 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """Move `value`, output `number` of `func`, in place."""
         if self._seed == 0 and name in CHAINED and _reduces(args):
-            value.copy_(_chained(name, func, args, kwargs, value, number))
+            chained = _chained(name, func, args, kwargs, value, number)
+            value.copy_(self._further(value, chained))
             return
         if self._seed == 0 and name in CHAINED_PRODUCTS:
-            value.add_(_chain_error(name, args).to(value.dtype))
+            value.add_(_chain_error(name, args).to(value.dtype), alpha=self._times)
             return
         deviation = self._deviation(name, func, args, kwargs, value, number)
         if deviation is None:
             ulps = 0.5 if name in ROUNDED else 2.0
-            step = ulps * torch.finfo(value.dtype).eps
+            step = self._times * ulps * torch.finfo(value.dtype).eps
             moved = _wide(value) * (1 + step * (2 * self._noise(value, normal=False) - 1))
         else:
             off = torch.nan_to_num(deviation, 0.0, 0.0, 0.0) * self._noise(value, normal=True)
+            off *= self._times
             if name in ("var", "var_mean") and number == 0:
                 off += self._mean_error(func, args, kwargs, value).square_()
             moved = _wide(value) + (
@@ -221,8 +224,15 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> torch.Tensor:
         """A draw of how far off the mean is, which adds its square to a variance."""
         given = cast("torch.Tensor", args[0])
-        deviation = _sum_error(given, func, args, kwargs, value, mean=True)
+        deviation = self._times * _sum_error(given, func, args, kwargs, value, mean=True)
         return _unit(value.dtype) * deviation * self._noise(value, normal=True)
+
+    def _further(self, value: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+        """`value` after it went to `moved`, and so many times as far."""
+        if self._times == 1:
+            return moved
+        further = _wide(value) + self._times * (_wide(moved) - _wide(value))
+        return torch.where(further.isfinite(), further.to(value.dtype), moved)
 
     def _noise(self, like: torch.Tensor, *, normal: bool) -> torch.Tensor:
         """Standard normal values, or uniform ones from 0 to 1."""
@@ -412,11 +422,13 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def with_rounding_noise(seed: int, rounds: frozenset[str] = frozenset()) -> Iterator[None]:
-    """What runs inside is one honest evaluation, attention by its definition."""
+def with_rounding_noise(
+    seed: int, rounds: frozenset[str] = frozenset(), times: float = 1.0
+) -> Iterator[None]:
+    """What runs inside is an honest evaluation, moved `times` over; attention by its definition."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.MATH), RoundingNoise(seed, rounds):
+    with sdpa_kernel(SDPBackend.MATH), RoundingNoise(seed, rounds, times):
         yield
 
 
