@@ -36,6 +36,7 @@ COPIES = (
 )
 """What a dropout that is off leaves, and casts: the kernel has all scores in fp32."""
 VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+TURNS = (aten.transpose.int, aten.permute.default, aten.mT.default, aten.t.default)
 SPREADS = (aten.expand.default, aten.unsqueeze.default)
 REPEAT = aten.repeat_interleave.self_int
 SCALED = aten.scaled_dot_product_attention.default
@@ -159,9 +160,12 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     scored = _product(scores, TURNED) if _lone(scores, (*PRODUCTS, EINSUM)) else None
     if scored is None or scored.heads_inside[2]:
         return None
-    (query, first), (key, second) = (
-        _operand(item, value, inner) for item in (scored.left, scored.right)
-    )
+    query, first = _operand(scored.left, value, inner)
+    key, second = scored.right, 1.0
+    # What K is made of can be read instead where nothing else reads the transpose.
+    turn = scores.args[1] if scores.target in PRODUCTS and not scored.right_turned else None
+    if turn is None or _lone(turn, (turn.target,)):
+        key, second = _operand(key, value, inner)
     scale = scale * last * first * second
     if _rank(query) not in (3, 4):
         return None
@@ -170,10 +174,11 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     inner.append(scores)
     if any(_shorter(item, query) for item in inner):
         return None
-    heads_apart = not any(scored.heads_inside[:2]) and not any(weighted.heads_inside)
     shared = (key, value)
-    if heads_apart and not scored.right_turned:
+    if not any((*scored.heads_inside, *weighted.heads_inside)) and _lone(turn, TURNS):
         shared = (_unrepeated(key, query, inner), _unrepeated(value, query, inner))
+    if shared[0] is not scored.right and turn is not None:
+        inner.append(turn)
     return AttentionMatch(
         node,
         query,
