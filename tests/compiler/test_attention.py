@@ -149,7 +149,5 @@ def test_few_queries_split_the_keys_first() -> None:
     assert not splits(17)
     assert not splits(1, causal=True)
     assert not splits(1, group=0)
-    (wide, *_) = split_schedules(
-        AttentionFacts(64, 1, 2047, 64, 64, "float16", group=28), hopper
-    )
+    (wide, *_) = split_schedules(AttentionFacts(64, 1, 2047, 64, 64, "float16", group=28), hopper)
     assert wide["BLOCK_T"] == 32

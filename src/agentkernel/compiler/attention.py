@@ -417,7 +417,9 @@ def operand_cast(spec: AttentionSpec) -> str:
 
 
 def _weights(spec: AttentionSpec) -> str:
-    return "weights" if spec.dtype == "float32" and not operand_cast(spec) else "weights.to(v.dtype)"
+    return (
+        "weights" if spec.dtype == "float32" and not operand_cast(spec) else "weights.to(v.dtype)"
+    )
 
 
 def exact_exp(spec: AttentionSpec) -> bool:

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import sympy
 import torch
@@ -136,7 +136,8 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         return None
     inner.append(softmax)
     scores, last = _unscaled(softmax.args[0], inner)
-    mask, kind = None, cast("MaskKind", "add")
+    mask = None
+    kind: MaskKind = "add"
     fill = -math.inf
     if (filled := _filled(scores)) is not None:
         inner.append(scores)
@@ -349,14 +350,24 @@ def _operand(
     """What a factor of the scores is a multiple of, or a widened copy, and the factor; the kernel
     multiplies 16 bits exactly as well. As it is where the multiple might overflow, or where
     the values are wider."""
-    found: list[fx.Node] = []
-    below, scale = _unscaled(item, found)
     wanted = value.meta["val"].dtype
-    fits = isinstance(scale, float) and abs(scale) <= 1.0
-    if not fits or below.meta["val"].dtype != wanted or any(_shorter(x, below) for x in found):
-        return item, 1.0
-    inner += found
-    return below, scale
+    seen: list[fx.Node] = []
+    below, scale = item, 1.0
+    best, taken = (item, 1.0), 0
+    while _lone(below, (*COPIES, aten.mul.Tensor, aten.div.Tensor)):
+        if below.target not in COPIES:
+            factor = _factor(below.args[1])
+            if not isinstance(factor, float):
+                break
+            scale = scale / factor if below.target is aten.div.Tensor else scale * factor
+        seen.append(below)
+        below = below.args[0]  # type: ignore[assignment]
+        copied = seen[-1].target in COPIES and seen[-1].meta["val"].dtype == below.meta["val"].dtype
+        exact = below.meta["val"].dtype == wanted and not any(_shorter(x, below) for x in seen)
+        if exact and not copied and abs(scale) <= 1.0:
+            best, taken = (below, scale), len(seen)
+    inner += seen[:taken]
+    return best
 
 
 def _unrepeated(item: fx.Node, query: fx.Node, inner: list[fx.Node]) -> fx.Node:

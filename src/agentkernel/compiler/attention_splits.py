@@ -196,6 +196,7 @@ def _inside(spec: AttentionSpec, before: str, spread: str) -> str:
 def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
     q, k, v, out, over = spec.q, spec.k, spec.v, spec.out, over_scores(spec).values()
     name, block_t, block_s = spec.name, schedule["BLOCK_T"], schedule["BLOCK_S"]
+    programs = schedule["PROGRAMS"]
     width, keys = spec.value_size or str(spec.value_dim), f"{k}.shape[2]"
     pairs, group, rows, tiles, parts, span = (
         f"{name}_{item}" for item in ("pairs", "group", "rows", "tiles", "parts", "span")
@@ -207,7 +208,7 @@ def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
         f"{group} = {q}.shape[1] // {k}.shape[1]",
         f"{rows} = {group} * {q}.shape[2]",
         f"{tiles} = {pairs} * ({tiles_text(rows, block_t)})",
-        f"{parts} = min({schedule['PROGRAMS']} // {tiles}, {tiles_text(keys, block_s)}, {MOST_PARTS})",
+        f"{parts} = min({programs} // {tiles}, {tiles_text(keys, block_s)}, {MOST_PARTS})",
         f"{span} = -(-{keys} // (max(1, {parts}) * {block_s})) * {block_s}",
         f"{parts} = -(-{keys} // {span})",
         f"{best} = torch.empty(({pairs}, {parts}, {rows}), {made}",

@@ -18,10 +18,34 @@ VERIFIED = (
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, best_ptr, total_ptr, acc_ptr, HEADS, GROUP, T, S, PARTS, SPAN,
-    scale, stride_q0, stride_q1, stride_q2, stride_k0, stride_k1, stride_k2, stride_v0,
-    stride_v1, stride_v2, EVEN_S: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_T: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    best_ptr,
+    total_ptr,
+    acc_ptr,
+    HEADS,
+    GROUP,
+    T,
+    S,
+    PARTS,
+    SPAN,
+    scale,
+    stride_q0,
+    stride_q1,
+    stride_q2,
+    stride_k0,
+    stride_k1,
+    stride_k2,
+    stride_v0,
+    stride_v1,
+    stride_v2,
+    EVEN_S: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_T: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):
     """The maximum, sum and weighted values of SPAN keys, for BLOCK_T rows a program."""
@@ -56,10 +80,7 @@ def attention_kernel(
     acc = tl.zeros((BLOCK_T, BLOCK_E), dtype=tl.float32)
     for start in range(first, tl.minimum(S, first + SPAN), BLOCK_S):
         inside = start + keys < S
-        if EVEN_S:
-            k = tl.load(k_ptrs)
-        else:
-            k = tl.load(k_ptrs, mask=inside[None, :], other=0.0)
+        k = tl.load(k_ptrs, mask=inside[None, :], other=0.0)
         scores = tl.dot(q, k)
         if not EVEN_S:
             scores = tl.where(inside[None, :], scores, float("-inf"))
@@ -88,8 +109,21 @@ def attention_kernel(
 
 @triton.jit
 def attention_kernel_join(
-    best_ptr, total_ptr, acc_ptr, out_ptr, HEADS, GROUP, T, PARTS, scale, stride_out0,
-    stride_out1, stride_out2, E: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_P: tl.constexpr,
+    best_ptr,
+    total_ptr,
+    acc_ptr,
+    out_ptr,
+    HEADS,
+    GROUP,
+    T,
+    PARTS,
+    scale,
+    stride_out0,
+    stride_out1,
+    stride_out2,
+    E: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_P: tl.constexpr,
 ):
     """out = the parts of a query, each by its share of the exponentials."""
     # In a compiled model a float comes as fp64, and all that it meets would become fp64.
@@ -196,15 +230,17 @@ class ModelNew(nn.Module):
         keys_dim1 = keys.shape[1]
         keys_dim2 = keys.shape[2]
         values_dim3 = values.shape[3]
-        if q.shape[1] != 4*keys_dim1 or keys_dim1 < 2 or keys_dim2 < 1:
+        if q.shape[1] != 4 * keys_dim1 or keys_dim1 < 2 or keys_dim2 < 1:
             raise ValueError(
                 f"sizes are {q_dim0=}, {keys_dim1=}, {keys_dim2=}, {values_dim3=}; {VERIFIED}"
             )
         if q_dim0 == 0 or values_dim3 == 0:
             return torch.empty(
-                (q_dim0, 4*keys_dim1, 1, values_dim3), device=q.device, dtype=torch.float16
+                (q_dim0, 4 * keys_dim1, 1, values_dim3), device=q.device, dtype=torch.float16
             )
-        output = torch.empty((q_dim0, 4*keys_dim1, 1, values_dim3), device=q.device, dtype=torch.float16)
+        output = torch.empty(
+            (q_dim0, 4 * keys_dim1, 1, values_dim3), device=q.device, dtype=torch.float16
+        )
         attention_kernel_pairs = keys.shape[0] * keys.shape[1]
         attention_kernel_group = q.shape[1] // keys.shape[1]
         attention_kernel_rows = attention_kernel_group * q.shape[2]
@@ -212,24 +248,75 @@ class ModelNew(nn.Module):
         attention_kernel_parts = min(528 // attention_kernel_tiles, -(-keys.shape[2] // 32), 64)
         attention_kernel_span = -(-keys.shape[2] // (max(1, attention_kernel_parts) * 32)) * 32
         attention_kernel_parts = -(-keys.shape[2] // attention_kernel_span)
-        attention_kernel_best = torch.empty((attention_kernel_pairs, attention_kernel_parts, attention_kernel_rows), device=output.device, dtype=torch.float32)
-        attention_kernel_total = torch.empty((attention_kernel_pairs, attention_kernel_parts, attention_kernel_rows), device=output.device, dtype=torch.float32)
-        attention_kernel_acc = torch.empty((attention_kernel_pairs, attention_kernel_parts, attention_kernel_rows, values.shape[3]), device=output.device, dtype=torch.float32)
+        attention_kernel_best = torch.empty(
+            (attention_kernel_pairs, attention_kernel_parts, attention_kernel_rows),
+            device=output.device,
+            dtype=torch.float32,
+        )
+        attention_kernel_total = torch.empty(
+            (attention_kernel_pairs, attention_kernel_parts, attention_kernel_rows),
+            device=output.device,
+            dtype=torch.float32,
+        )
+        attention_kernel_acc = torch.empty(
+            (
+                attention_kernel_pairs,
+                attention_kernel_parts,
+                attention_kernel_rows,
+                values.shape[3],
+            ),
+            device=output.device,
+            dtype=torch.float32,
+        )
         attention_kernel[(attention_kernel_tiles * attention_kernel_parts,)](
-            q, keys, values, attention_kernel_best, attention_kernel_total, attention_kernel_acc,
-            keys.shape[1], attention_kernel_group, q.shape[2], keys.shape[2],
-            attention_kernel_parts, attention_kernel_span, 0.36067376022224085, q.stride(0),
-            q.stride(1), q.stride(2), keys.stride(0), keys.stride(1), keys.stride(2),
-            values.stride(0), values.stride(1), values.stride(2),
-            EVEN_S=keys.shape[2] % 32 == 0, D=16, BLOCK_D=16, E=values.shape[3],
-            BLOCK_E=max(16, 1 << (values.shape[3] - 1).bit_length()), BLOCK_T=16, BLOCK_S=32,
-            num_warps=2, num_stages=3,
+            q,
+            keys,
+            values,
+            attention_kernel_best,
+            attention_kernel_total,
+            attention_kernel_acc,
+            keys.shape[1],
+            attention_kernel_group,
+            q.shape[2],
+            keys.shape[2],
+            attention_kernel_parts,
+            attention_kernel_span,
+            0.36067376022224085,
+            q.stride(0),
+            q.stride(1),
+            q.stride(2),
+            keys.stride(0),
+            keys.stride(1),
+            keys.stride(2),
+            values.stride(0),
+            values.stride(1),
+            values.stride(2),
+            EVEN_S=keys.shape[2] % 32 == 0,
+            D=16,
+            BLOCK_D=16,
+            E=values.shape[3],
+            BLOCK_E=max(16, 1 << (values.shape[3] - 1).bit_length()),
+            BLOCK_T=16,
+            BLOCK_S=32,
+            num_warps=2,
+            num_stages=3,
         )
         attention_kernel_join[(attention_kernel_pairs * attention_kernel_rows,)](
-            attention_kernel_best, attention_kernel_total, attention_kernel_acc, output,
-            keys.shape[1], attention_kernel_group, q.shape[2], attention_kernel_parts,
-            0.36067376022224085, output.stride(0), output.stride(1), output.stride(2),
-            E=values.shape[3], BLOCK_E=max(16, 1 << (values.shape[3] - 1).bit_length()),
-            BLOCK_P=1 << (attention_kernel_parts - 1).bit_length(), num_warps=4,
+            attention_kernel_best,
+            attention_kernel_total,
+            attention_kernel_acc,
+            output,
+            keys.shape[1],
+            attention_kernel_group,
+            q.shape[2],
+            attention_kernel_parts,
+            0.36067376022224085,
+            output.stride(0),
+            output.stride(1),
+            output.stride(2),
+            E=values.shape[3],
+            BLOCK_E=max(16, 1 << (values.shape[3] - 1).bit_length()),
+            BLOCK_P=1 << (attention_kernel_parts - 1).bit_length(),
+            num_warps=4,
         )
         return output
