@@ -15,6 +15,7 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention,
 )
+from agentkernel.compiler.attention_splits import emit_any, split_schedules
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.products.schedules import GemmSchedule
 from agentkernel.tools.targets import load_targets
@@ -31,13 +32,23 @@ def spec_of(dtype: str, width: int, **changes: object) -> AttentionSpec:
     return AttentionSpec(**{**vars(spec), **changes})
 
 
-def cost_of(spec: AttentionSpec, schedule: GemmSchedule) -> Cost:
-    text = emit_attention(spec, schedule)
+PARTIAL = ("best_ptr", "total_ptr", "acc_ptr")
+
+
+def cost_of(
+    spec: AttentionSpec, schedule: GemmSchedule, kernel: str = "attention", **known: object
+) -> Cost:
+    text = emit_any(spec, schedule)
     pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
-    kernel = imported(pieces).attention
-    known: dict[str, object] = {
+    return _cost(getattr(imported(pieces), kernel), spec, schedule, known)
+
+
+def _cost(
+    kernel: object, spec: AttentionSpec, schedule: GemmSchedule, known: dict[str, object]
+) -> Cost:
+    known = {
         "D": spec.head_dim, "E": spec.value_dim, "BLOCK_D": spec.head_dim,
-        "BLOCK_E": spec.value_dim, "EVEN_S": True, **schedule,
+        "BLOCK_E": spec.value_dim, "EVEN_S": True, **schedule, **known,
     }  # fmt: skip
     signature: dict[str, str] = {}
     for parameter in kernel.arg_names:
@@ -45,12 +56,14 @@ def cost_of(spec: AttentionSpec, schedule: GemmSchedule) -> Cost:
             signature[parameter] = "constexpr"
         elif parameter == "mask_ptr":
             signature[parameter] = "*i1" if spec.mask_kind == "bool" else POINTERS[spec.dtype]
+        elif parameter in PARTIAL:
+            signature[parameter] = "*fp32"
         elif parameter.endswith("_ptr"):
             signature[parameter] = POINTERS[spec.dtype]
         else:
             signature[parameter] = "fp32" if parameter == "scale" else "i32"
     constants = {name: known[name] for name, kind in signature.items() if kind == "constexpr"}
-    options = {name: schedule[name] for name in ("num_warps", "num_stages")}
+    options = {name: int(str(known[name])) for name in ("num_warps", "num_stages")}
     return compiled_cost(kernel, signature, constants, options)
 
 
@@ -84,6 +97,29 @@ def test_the_default_schedule_runs_on_hopper(
     assert cost.shared_bytes <= 227 * 1024
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "group", "mask"),
+    [
+        ("float16", 64, 1, None),
+        ("bfloat16", 128, 8, "mask"),
+        ("float32", 64, 4, None),
+    ],
+)
+def test_split_keys_run_on_hopper(dtype: str, width: int, group: int, mask: str | None) -> None:
+    facts = AttentionFacts(256, 1, 2047, width, width, dtype, mask is not None, group)
+    spec = spec_of(dtype, width, mask=mask)
+    schedules = split_schedules(facts, load_targets()["h200"])
+    for schedule in [item for item in schedules if item["PROGRAMS"] == 528]:
+        cost = cost_of(spec, schedule, EVEN_S=False)
+        assert cost.stack_bytes == 0
+        assert "cp.async" in cost.ptx
+        # Two programs share an SM at least.
+        assert cost.shared_bytes <= 227 * 1024 // 2
+        assert cost.registers * schedule["num_warps"] * 32 <= 65536 // 2
+    join = cost_of(spec, schedule, "attention_join", BLOCK_P=64, num_warps=4)
+    assert join.stack_bytes == 0
+
+
 @pytest.mark.parametrize("target", sorted(load_targets()))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("width", [16, 80, 256])
@@ -99,3 +135,19 @@ def test_few_queries_take_small_tiles_first() -> None:
     many = attention_schedules(AttentionFacts(256, 4096, 4096, 64, 64, "bfloat16"), hopper)
     few = attention_schedules(AttentionFacts(2, 512, 4096, 64, 64, "bfloat16"), hopper)
     assert few[0]["BLOCK_T"] < many[0]["BLOCK_T"]
+
+
+def test_few_queries_split_the_keys_first() -> None:
+    hopper = load_targets()["h200"]
+
+    def splits(queries: int, **changes: object) -> int:
+        facts = AttentionFacts(256, queries, 2047, 64, 64, "float16")
+        return len(split_schedules(AttentionFacts(**{**vars(facts), **changes}), hopper))
+
+    assert splits(1)
+    assert splits(16, group=8)
+    assert not splits(17)
+    assert not splits(1, causal=True)
+    assert not splits(1, group=0)
+    (wide, *_) = split_schedules(AttentionFacts(64, 1, 2047, 64, 64, "float16", group=28), hopper)
+    assert wide["BLOCK_T"] == 32

@@ -1,5 +1,6 @@
 """Attention, named or written out, becomes one kernel that the judge accepts."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.compiler.attention import find_steps
+from agentkernel.compiler.attention import attention_facts, find_steps
+from agentkernel.compiler.attention_splits import split_schedules
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
@@ -16,12 +18,15 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.targets import load_targets
 from tests.compiler.forms import small
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 TILE = {"BLOCK_T": 16, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2}
+SPLIT = {"BLOCK_T": 16, "BLOCK_S": 16, "num_warps": 2, "num_stages": 2, "PROGRAMS": 24}
 PRODUCT = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 4, "SPLIT_K": 1,
            "num_warps": 4, "num_stages": 2}  # fmt: skip
+HOPPER = load_targets()["h200"]
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -113,6 +118,48 @@ class Block(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
+class Decode(nn.Module):
+    """One token after the others, scores scaled in fp32, as `level3/decode_step` has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.out = nn.Linear(32, 32, bias=False), nn.Linear(32, 32, bias=False)
+        self.to(torch.float16)
+
+    def forward(self, x: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q = self.q(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        scores = (q @ k.transpose(-2, -1)).float() / math.sqrt(q.shape[-1])
+        mixed = torch.softmax(scores, dim=-1).to(x.dtype) @ v
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Repeated(nn.Module):
+    """Heads of keys that several of queries share, and a mask, as Hugging Face's eager models."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        k, v = (
+            item[:, :, None, :, :].expand(-1, -1, 2, -1, -1).reshape(q.shape[:2] + item.shape[2:])
+            for item in (k, v)
+        )
+        weights = torch.matmul(q, k.transpose(2, 3)) * 0.25 + m[:, :, :, : k.shape[-2]]
+        weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+        return torch.matmul(F.dropout(weights, 0.1, self.training), v).transpose(1, 2).contiguous()
+
+
+class Widened(nn.Module):
+    """Products in fp32 of what is half that wide, scaled before and behind the mask."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        scores = (q.float() * 0.5) @ (k.float() / 2).mT
+        weights = scores.masked_fill(m, float("-inf")).mul(0.8).softmax(-1)
+        return weights.to(v.dtype) @ v
+
+
 class Turned(nn.Module):
     """Keys that come transposed."""
 
@@ -148,6 +195,22 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "causal": lambda: (Named(is_causal=True), heads(LONG, LONG, LONG)),
     "scaled": lambda: (Named(scale=0.3), heads(LONG, LONG, LONG, dtype=torch.float16)),
     "grouped": lambda: (Named(enable_gqa=True), heads(MANY, LONG, LONG)),
+    "decode": lambda: (
+        Decode(),
+        heads((2, 1, 32), (2, 2, 150, 16), (2, 2, 150, 16), dtype=torch.float16),
+    ),
+    "repeated": lambda: (
+        Repeated(),
+        heads((2, 4, 1, 20), (2, 2, 70, 20), (2, 2, 70, 20), (2, 1, 1, 70), dtype=torch.bfloat16),
+    ),
+    "repeated_many": lambda: (
+        Repeated(),
+        heads((2, 4, 40, 20), LONG, LONG, (2, 1, 40, 40), dtype=torch.bfloat16),
+    ),
+    "widened": lambda: (
+        Widened(),
+        (*heads(LONG, LONG, LONG, dtype=torch.float16), torch.rand(40, 40) < 0.7),
+    ),
     "block": lambda: (Block(), (torch.randn(2, 40, 32),)),
 }
 
@@ -161,12 +224,15 @@ def test_every_form_of_attention_passes_the_judge(name: str) -> None:
     compiled = partitions(loaded, captured, "triton")[0]
     found = find_steps(compiled.partition.steps)
     assert len(found) == 1
+    facts = attention_facts(found[0], compiled.symbols)
+    form = SPLIT if split_schedules(facts, HOPPER) else TILE
+    assert (form is SPLIT) == (facts.queries == 1)
     chosen: dict[object, AnySchedule] = {}
     for step in compiled.partition.steps:
         if isinstance(step, Region):
             chosen[step] = Schedule("tile", 16, 8) if step.rows else Schedule("flat", 256)
         else:
-            chosen[step] = TILE if step in found else PRODUCT
+            chosen[step] = form if step in found else PRODUCT
     source = compiled.write(chosen)
     settings = JudgeSettings(seed=0, policy="triton", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)

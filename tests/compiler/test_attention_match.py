@@ -202,3 +202,72 @@ def test_a_transpose_of_keys_that_comes_as_it_is_stands_for_them() -> None:
 )
 def test_what_is_not_attention_is_left_alone(function: Forward) -> None:
     assert matches(function) == ()
+
+
+@pytest.mark.parametrize(
+    ("scores", "scale"),
+    [
+        (lambda q, k: (q * 0.5) @ k.mT / 2, 0.25),
+        (lambda q, k: q @ (k / 4).mT, 0.25),
+        (lambda q, k: (q @ k.mT).float() / 4, 0.25),
+        (lambda q, k: (q.float() @ k.float().mT) * 0.25, 0.25),
+        (lambda q, k: (q * 0.5) @ (k * 0.5).transpose(-2, -1), 0.25),
+        (lambda q, k: (q @ k.mT * 0.5).float() * 0.5, 0.25),
+    ],
+)
+def test_scales_and_casts_in_any_order(scores: Forward, scale: float) -> None:
+    (match,) = matches(
+        lambda q, k, v, _: (
+            torch.softmax(scores(q.half(), k.half()), dim=-1, dtype=torch.float32).half() @ v.half()
+        )
+    )
+    assert match.scale == scale
+    assert {match.query.name, match.key.name} == {"_to_copy", "_to_copy_1"}
+
+
+def test_a_factor_that_may_overflow_stays_before_the_product() -> None:
+    (match,) = matches(lambda q, k, v, _: torch.softmax((q * 1e4) @ k.mT, dim=-1) @ v)
+    assert (match.query.name, match.scale) == ("mul", 1.0)
+
+
+def test_only_a_mask_that_leaves_nothing_is_scaled_behind() -> None:
+    def behind(fill: float) -> int:
+        return len(
+            matches(
+                lambda q, k, v, mask: (
+                    torch.softmax((q @ k.mT).masked_fill(mask, fill) * 0.25, dim=-1) @ v
+                ),
+                boolean=True,
+            )
+        )
+
+    assert (behind(-math.inf), behind(-1e4)) == (1, 0)
+
+
+class Shared(nn.Module):
+    def __init__(self, repeat: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.repeat = repeat
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        k, v = self.repeat(k), self.repeat(v)
+        return torch.softmax(q @ k.mT * 0.25, dim=-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("repeat", "grouped"),
+    [
+        (lambda x: x.repeat_interleave(2, 1), True),
+        (lambda x: x[:, :, None].expand(-1, -1, 2, -1, -1).reshape(2, 6, 32, 16), True),
+        (lambda x: x[:, None].expand(-1, 2, -1, -1, -1).reshape(2, 6, 32, 16), False),
+        (lambda x: x.repeat(1, 2, 1, 1), False),
+    ],
+)
+def test_repeated_heads_are_read_once(
+    repeat: Callable[[torch.Tensor], torch.Tensor], grouped: bool
+) -> None:
+    inputs = (torch.randn(2, 6, 32, 16), torch.randn(2, 3, 32, 16), torch.randn(2, 3, 32, 16))
+    captured = capture(problem_from_module(Shared(repeat), inputs))
+    (match,) = find_attention(captured.graph.graph)
+    assert match.grouped == grouped
+    assert (match.key.name == "k") == grouped

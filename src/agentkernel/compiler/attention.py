@@ -6,7 +6,7 @@ Scores, the running maximum and the sums are never stored (arXiv 1805.02867, arX
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,6 +122,9 @@ class AttentionFacts:
     value_dim: int
     dtype: FloatType
     masked: bool = False
+    group: int = 1
+    """Heads of queries for each head of keys and values; 0 where these have different counts."""
+    causal: bool = False
 
 
 def emit_attention(spec: AttentionSpec, schedule: GemmSchedule) -> KernelText:
@@ -130,7 +133,7 @@ def emit_attention(spec: AttentionSpec, schedule: GemmSchedule) -> KernelText:
     Scores, the running maximum and sum, and the output stay in fp32 registers; fp32 operands are
     multiplied as `precision` asks (three TF32 products under "strict").
     """
-    helpers = frozenset(("exp",) if _exact(spec) else ())
+    helpers = frozenset(("exp",) if exact_exp(spec) else ())
     return KernelText(_source(spec), (spec.name,), tuple(_launch(spec, schedule)), helpers)
 
 
@@ -166,7 +169,7 @@ def _tiles(facts: AttentionFacts) -> tuple[Tile, ...]:
 def _depth(tile: Tile, facts: AttentionFacts, shared_kb: float) -> int | None:
     """The stages that fit: queries lie in shared memory once, keys and values once a stage."""
     block_t, block_s, _, stages = tile
-    head, value = _padded(facts.head_dim), _padded(facts.value_dim)
+    head, value = padded(facts.head_dim), padded(facts.value_dim)
     for depth in range(stages, 0, -1):
         items = block_t * head + block_s * (head + value) * depth
         if items * ITEM_BYTES[facts.dtype] <= 1024 * shared_kb:
@@ -175,12 +178,12 @@ def _depth(tile: Tile, facts: AttentionFacts, shared_kb: float) -> int | None:
 
 
 def _source(spec: AttentionSpec) -> str:
-    over = _over_scores(spec)
+    over = over_scores(spec)
     signature = [
         "q_ptr", "k_ptr", "v_ptr", *(f"{name}_ptr" for name in over), "out_ptr",
         "HEADS", "K_GROUP", "V_GROUP", "T", "S", "scale",
-        *_stride_names("q", 3), *_stride_names("k", 3), *_stride_names("v", 3),
-        *(item for name in over for item in _stride_names(name, 4)), *_stride_names("out", 3),
+        *stride_names("q", 3), *stride_names("k", 3), *stride_names("v", 3),
+        *(item for name in over for item in stride_names(name, 4)), *stride_names("out", 3),
         *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
         "BLOCK_T: tl.constexpr", "BLOCK_S: tl.constexpr",
     ]  # fmt: skip
@@ -195,7 +198,7 @@ def _source(spec: AttentionSpec) -> str:
     return function(spec.name, signature, lines)
 
 
-def _over_scores(spec: AttentionSpec) -> dict[str, str]:
+def over_scores(spec: AttentionSpec) -> dict[str, str]:
     """What is read for each score: the wrapper's names, by the kernel's."""
     return {name: tensor for name, tensor in (("mask", spec.mask), ("bias", spec.bias)) if tensor}
 
@@ -235,14 +238,14 @@ def _pointers(spec: AttentionSpec) -> list[str]:
         "k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]",
         "v_ptrs = v_ptr + keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]",
     ]
-    for name in _over_scores(spec):
+    for name in over_scores(spec):
         lines += [
             f"{name}_ptr += batch * stride_{name}0 + head * stride_{name}1",
             f"{name}_ptrs = {name}_ptr + inside_rows[:, None] * stride_{name}2",
             f"{name}_ptrs += keys[None, :].to(tl.int64) * stride_{name}3",
         ]
-    q_mask = "" if _whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
-    return [*lines, f"q = tl.load(q_ptrs{q_mask}){_cast(spec)}", ""]
+    q_mask = "" if whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
+    return [*lines, f"q = tl.load(q_ptrs{q_mask}){operand_cast(spec)}", ""]
 
 
 def _loop(spec: AttentionSpec) -> list[str]:
@@ -252,30 +255,21 @@ def _loop(spec: AttentionSpec) -> list[str]:
         "acc = tl.zeros((BLOCK_T, BLOCK_E), dtype=tl.float32)",
     ]
     if not spec.causal:
-        return [*lines, "for start in range(0, S, BLOCK_S):", *_body(spec, "EVEN_S", False)]
+        return [*lines, "for start in range(0, S, BLOCK_S):", *keys_tile(spec, "EVEN_S", False)]
     return [
         *lines,
         "# Keys that all queries of the tile see, then those on the diagonal.",
         "seen_by_all = tl.minimum(S, tile * BLOCK_T) // BLOCK_S * BLOCK_S",
         "for start in range(0, seen_by_all, BLOCK_S):",
-        *_body(spec, None, False),
+        *keys_tile(spec, None, False),
         "for start in range(seen_by_all, tl.minimum(S, (tile + 1) * BLOCK_T), BLOCK_S):",
-        *_body(spec, "EVEN_S", True),
+        *keys_tile(spec, "EVEN_S", True),
     ]
 
 
-def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
+def keys_tile(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
     """One tile of keys; `even` names the constant that says that no tile sticks out."""
-    option, exp = _dot_option(spec), "exp" if _exact(spec) else "tl.exp2"
-    odd = even is not None
-    folded = _folded(spec)
-    # The difference is taken before the scale is applied: a fused multiply-subtract of large scores
-    # would leave the rounding error of the maximum in the exponent.
-    weights, decay = f"{exp}(scores - shift[:, None])", f"{exp}(best - shift)"
-    if folded or (_plain_units(spec) and not _exact(spec)):
-        unit = "scale" if folded else repr(LOG2_E)
-        weights = f"{exp}((scores - shift[:, None]) * {unit})"
-        decay = f"{exp}((best - shift) * {unit})"
+    option, odd, folded = _dot_option(spec), even is not None, scale_folded(spec)
     product = f"tl.dot(q, k{option})"
     lines = [
         *(["inside = start + keys < S"] if odd else []),
@@ -285,27 +279,41 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
         "new_best = tl.maximum(best, tl.max(scores, axis=1))",
         "# A row with nothing kept so far has no maximum to subtract.",
         'shift = tl.where(new_best == float("-inf"), 0.0, new_best)',
-        f"weights = {weights}",
-        f"decay = {decay}",
+        f"weights = {power_text(spec, 'scores - shift[:, None]')}",
+        f"decay = {power_text(spec, 'best - shift')}",
         "total = total * decay + tl.sum(weights, axis=1)",
         *_load_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
         f"acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
         "best = new_best",
         "k_ptrs += BLOCK_S * stride_k2",
         "v_ptrs += BLOCK_S * stride_v2",
-        *(f"{name}_ptrs += BLOCK_S * stride_{name}3" for name in _over_scores(spec)),
+        *(f"{name}_ptrs += BLOCK_S * stride_{name}3" for name in over_scores(spec)),
     ]
     return [*(f"    {line}" for line in lines), ""]
+
+
+def power_text(spec: AttentionSpec, difference: str) -> str:
+    """The exponential of a difference of scores, in the units in which these are kept.
+
+    The difference is taken before the scale is applied: a fused multiply-subtract of large scores
+    would leave the rounding error of the maximum in the exponent.
+    """
+    exp = "exp" if exact_exp(spec) else "tl.exp2"
+    if scale_folded(spec):
+        return f"{exp}(({difference}) * scale)"
+    if _plain_units(spec) and not exact_exp(spec):
+        return f"{exp}(({difference}) * {LOG2_E!r})"
+    return f"{exp}({difference})"
 
 
 def _load_operand(
     name: str, dim_mask: str, key_mask: str, spec: AttentionSpec, even: str | None
 ) -> list[str]:
     """Load a tile of keys or values, masked only where it can stick out."""
-    free, whole = _free(name, spec), _whole_operand(name, spec)
+    free, whole = _free(name, spec), whole_operand(name, spec)
     size, block = ("D", "BLOCK_D") if name == "k" else ("E", "BLOCK_E")
     conditions = [*([even] if even else []), *([f"{size} == {block}"] if free else [])]
-    cast = _cast(spec)
+    cast = operand_cast(spec)
     plain = "" if whole or free else f", mask={dim_mask}, other=0.0"
     masks = [*([key_mask] if even else []), *([] if whole else [f"({dim_mask})"])]
     load = f"{name} = tl.load({name}_ptrs"
@@ -323,10 +331,10 @@ def _free(name: str, spec: AttentionSpec) -> bool:
     return (spec.value_size if name == "v" else spec.head_size) is not None
 
 
-def _whole_operand(name: str, spec: AttentionSpec) -> bool:
+def whole_operand(name: str, spec: AttentionSpec) -> bool:
     """True where the dimension is fixed and a power of two: nothing is padded."""
     size = spec.value_dim if name == "v" else spec.head_dim
-    return not _free(name, spec) and _padded(size) == size
+    return not _free(name, spec) and padded(size) == size
 
 
 def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
@@ -356,7 +364,7 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
 
 def _end(spec: AttentionSpec) -> list[str]:
     zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
-    dims = "" if _whole_operand("v", spec) else " & (value_dims[None, :] < E)"
+    dims = "" if whole_operand("v", spec) else " & (value_dims[None, :] < E)"
     return [
         *zero,
         "acc = acc / total[:, None]",
@@ -367,31 +375,33 @@ def _end(spec: AttentionSpec) -> list[str]:
 
 
 def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
-    q, k, v, out, over = spec.q, spec.k, spec.v, spec.out, _over_scores(spec).values()
+    q, k, v, out, over = spec.q, spec.k, spec.v, spec.out, over_scores(spec).values()
     tiles = tiles_text(f"{q}.shape[2]", schedule["BLOCK_T"])
     grid = f"{tiles} * {q}.shape[0] * {q}.shape[1],"
     arguments = [
         q, k, v, *over, out,
         f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
         f"{q}.shape[1] // {v}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
-        _log2_scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
-        *(item for name in over for item in _stride_values(name, 4)), *_stride_values(out, 3),
+        log2_scale(spec), *stride_values(q, 3), *stride_values(k, 3), *stride_values(v, 3),
+        *(item for name in over for item in stride_values(name, 4)), *stride_values(out, 3),
     ]  # fmt: skip
     options = [
         f"EVEN_S={k}.shape[2] % {schedule['BLOCK_S']} == 0",
         f"D={spec.head_size or spec.head_dim}", f"E={spec.value_size or spec.value_dim}",
-        f"BLOCK_D={_block(spec.head_size, spec.head_dim)}",
-        f"BLOCK_E={_block(spec.value_size, spec.value_dim)}",
+        f"BLOCK_D={padded_text(spec.head_size, spec.head_dim)}",
+        f"BLOCK_E={padded_text(spec.value_size, spec.value_dim)}",
         *(f"{key}={schedule[key]}" for key in ("BLOCK_T", "BLOCK_S", "num_warps", "num_stages")),
     ]  # fmt: skip
     return call_lines(spec.name, grid, arguments, options)
 
 
-def _stride_names(tensor: str, count: int) -> list[str]:
+def stride_names(tensor: str, count: int) -> list[str]:
+    """A kernel's parameters of a tensor's outer strides."""
     return [f"stride_{tensor}{dim}" for dim in range(count)]
 
 
-def _stride_values(tensor: str, count: int) -> list[str]:
+def stride_values(tensor: str, count: int) -> list[str]:
+    """What a launch gives for them."""
     return [f"{tensor}.stride({dim})" for dim in range(count)]
 
 
@@ -401,20 +411,23 @@ def _dot_option(spec: AttentionSpec) -> str:
     return f', input_precision="{dot_precision(spec.precision, spec.vendor)}"'
 
 
-def _cast(spec: AttentionSpec) -> str:
+def operand_cast(spec: AttentionSpec) -> str:
+    """What follows a load: fp32 operands are rounded where the precision allows it."""
     return ".to(tl.bfloat16)" if spec.dtype == "float32" and spec.precision == "bf16" else ""
 
 
 def _weights(spec: AttentionSpec) -> str:
-    return "weights" if spec.dtype == "float32" and not _cast(spec) else "weights.to(v.dtype)"
+    return (
+        "weights" if spec.dtype == "float32" and not operand_cast(spec) else "weights.to(v.dtype)"
+    )
 
 
-def _exact(spec: AttentionSpec) -> bool:
+def exact_exp(spec: AttentionSpec) -> bool:
     """fp32 takes the exp that is right to one ulp; half types the hardware's power of two."""
     return spec.dtype == "float32"
 
 
-def _folded(spec: AttentionSpec) -> bool:
+def scale_folded(spec: AttentionSpec) -> bool:
     """True where the scale can wait until after the maximum: one multiplication an element less."""
     return spec.rising and not _valued(spec)
 
@@ -422,7 +435,7 @@ def _folded(spec: AttentionSpec) -> bool:
 def _plain_units(spec: AttentionSpec) -> bool:
     """True where scores are kept as they are, and become powers of two once the maximum is taken
     off: the lowest number of a type times log2(e) would be -inf, and a row of it alone NaN."""
-    return _exact(spec) or _valued(spec)
+    return exact_exp(spec) or _valued(spec)
 
 
 def _valued(spec: AttentionSpec) -> bool:
@@ -431,7 +444,7 @@ def _valued(spec: AttentionSpec) -> bool:
     return spec.bias is not None or (spec.mask is not None and filled)
 
 
-def _log2_scale(spec: AttentionSpec) -> str:
+def log2_scale(spec: AttentionSpec) -> str:
     """The scale, in units of log2(e) where scores are kept in them."""
     if _plain_units(spec):
         return spec.scale
@@ -441,12 +454,12 @@ def _log2_scale(spec: AttentionSpec) -> str:
         return f"{spec.scale} * {LOG2_E}"
 
 
-def _block(free: str | None, size: int) -> str:
+def padded_text(free: str | None, size: int) -> str:
     """The padded size of a dimension, computed at run time where it is free."""
-    return str(_padded(size)) if free is None else f"max(16, {power_of_two_text(free)})"
+    return str(padded(size)) if free is None else f"max(16, {power_of_two_text(free)})"
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
     """The next power of two, at least the 16 that a dot needs."""
     return max(16, 1 << (size - 1).bit_length())
 
@@ -525,14 +538,23 @@ def attention_facts(step: AttentionStep, symbols: Symbols) -> AttentionFacts:
         value_dim=symbols.hint(v.shape[-1]),
         dtype=FLOATS[q.dtype],
         masked=step.match.mask is not None,
+        group=_group(step.node),
+        causal=step.match.causal,
     )
 
 
+def _group(node: Node) -> int:
+    """Heads of queries for each head of keys, where values have as many of these."""
+    q, k, v = (item.shape[-3] for item in node.args[:3])
+    return int(q / k) if same(k, v) and (q / k).is_Integer else 0
+
+
 def emit_attention_step(
-    step: AttentionStep, schedule: dict[str, int], name: str, out: str,
+    step: AttentionStep, emit: Callable[[AttentionSpec], KernelText], name: str, out: str,
     buffers: Mapping[Node, str], symbols: Symbols, precision: Precision, reserved: Names,
 ) -> KernelCode:  # fmt: skip
-    """The kernel, and the wrapper's lines that name its operands and launch it."""
+    """The kernels that `emit` writes, and the wrapper's lines that name their operands and launch
+    them."""
     lines: list[str] = []
     flat = len(step.node.shape) == 3
     q, k, v = (
@@ -560,7 +582,7 @@ def emit_attention_step(
         mask_kind=match.mask_kind, empty_rows=match.empty_rows, precision=precision,
         fill=match.fill, rising=match.rising,
     )  # fmt: skip
-    text_ = emit_attention(spec, schedule)
+    text_ = emit(spec)
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))
 
 

@@ -35,6 +35,10 @@ COPIES = (
     aten.to.dtype,
 )
 """What a dropout that is off leaves, and casts: the kernel has all scores in fp32."""
+VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+TURNS = (aten.transpose.int, aten.permute.default, aten.mT.default, aten.t.default)
+SPREADS = (aten.expand.default, aten.unsqueeze.default)
+REPEAT = aten.repeat_interleave.self_int
 SCALED = aten.scaled_dot_product_attention.default
 
 
@@ -80,7 +84,8 @@ def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
     [+ mask, and a number where a mask says so]) @ v over the last dimension, with three- or
     four-dimensional operands. Between the products may stand copies and casts to types that are
-    no shorter than that of q. An einsum may have the heads of its operands inside.
+    no shorter than that of q, and before them multiples and widened copies of q and k. Keys and
+    values may come with each head repeated. An einsum may have the heads of its operands inside.
     """
     found = (_named(node) or _composed(node) for node in graph.nodes)
     return tuple(match for match in found if match is not None)
@@ -130,9 +135,9 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     if softmax.args[1] not in (-1, _rank(softmax) - 1):
         return None
     inner.append(softmax)
-    scores, mask = _below_copies(softmax.args[0], inner), None
+    scores, last = _unscaled(softmax.args[0], inner)
+    mask = None
     kind: MaskKind = "add"
-    scale: float | sympy.Expr = 1.0
     fill = -math.inf
     if (filled := _filled(scores)) is not None:
         inner.append(scores)
@@ -142,23 +147,27 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     if (sum_ := _added(scores)) is not None:
         inner.append(scores)
         scores, bias = sum_
+    if last != 1.0 and (mask is not None or bias is not None):
+        # Scaled behind a mask: the same before it where the mask leaves nothing of a score.
+        positive = isinstance(last, float) and last > 0
+        if bias is not None or fill != -math.inf or not positive:
+            return None
     if any(item is not None and not _spreads_over(item, softmax) for item in (mask, bias)):
         return None
     mask, bias = (bias, None) if mask is None else (mask, bias)
     if isinstance(scores, fx.Node) and _shape(scores) != _shape(softmax):
         return None
-    scores = _below_copies(scores, inner)
-    if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
-        factor = _factor(scores.args[1])
-        if factor is None:
-            return None
-        scale = 1.0 / factor if scores.target is aten.div.Tensor else factor
-        inner.append(scores)
-        scores = _below_copies(scores.args[0], inner)
+    scores, scale = _unscaled(scores, inner)
     scored = _product(scores, TURNED) if _lone(scores, (*PRODUCTS, EINSUM)) else None
     if scored is None or scored.heads_inside[2]:
         return None
-    query, key = scored.left, scored.right
+    query, first = _operand(scored.left, value, inner)
+    key, second = scored.right, 1.0
+    # What K is made of can be read instead where nothing else reads the transpose.
+    turn = scores.args[1] if scores.target in PRODUCTS and not scored.right_turned else None
+    if turn is None or _lone(turn, (turn.target,)):
+        key, second = _operand(key, value, inner)
+    scale = scale * last * first * second
     if _rank(query) not in (3, 4):
         return None
     if not _rank(query) == _rank(key) == _rank(value):
@@ -166,17 +175,22 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     inner.append(scores)
     if any(_shorter(item, query) for item in inner):
         return None
+    shared = (key, value)
+    if not any((*scored.heads_inside, *weighted.heads_inside)) and _lone(turn, TURNS):
+        shared = (_unrepeated(key, query, inner), _unrepeated(value, query, inner))
+    if shared[0] is not scored.right and turn is not None:
+        inner.append(turn)
     return AttentionMatch(
         node,
         query,
-        key,
-        value,
+        *shared,
         scale,
         mask,
         kind,
         False,
         "nan",
         tuple(reversed(inner)),
+        grouped=shared != (key, value),
         fill=fill,
         bias=bias,
         heads_inside=(*scored.heads_inside[:2], *weighted.heads_inside[1:]),
@@ -315,6 +329,97 @@ def _below_copies(item: Any, inner: list[fx.Node]) -> Any:
     return item
 
 
+def _unscaled(item: Any, inner: list[fx.Node]) -> tuple[Any, float | sympy.Expr]:
+    """What multiples and copies that nobody else reads are of, and the factor of all of them; they
+    are added to `inner`."""
+    scale: float | sympy.Expr = 1.0
+    item = _below_copies(item, inner)
+    while _lone(item, (aten.mul.Tensor, aten.div.Tensor)):
+        factor = _factor(item.args[1])
+        if factor is None:
+            break
+        scale = scale / factor if item.target is aten.div.Tensor else scale * factor
+        inner.append(item)
+        item = _below_copies(item.args[0], inner)
+    return item, scale
+
+
+def _operand(
+    item: fx.Node, value: fx.Node, inner: list[fx.Node]
+) -> tuple[fx.Node, float | sympy.Expr]:
+    """What a factor of the scores is a multiple of, or a widened copy, and the factor; the kernel
+    multiplies 16 bits exactly as well. As it is where the multiple might overflow, or where
+    the values are wider."""
+    wanted = value.meta["val"].dtype
+    seen: list[fx.Node] = []
+    below, scale = item, 1.0
+    best, taken = (item, 1.0), 0
+    while _lone(below, (*COPIES, aten.mul.Tensor, aten.div.Tensor)):
+        if below.target not in COPIES:
+            factor = _factor(below.args[1])
+            if not isinstance(factor, float):
+                break
+            scale = scale / factor if below.target is aten.div.Tensor else scale * factor
+        seen.append(below)
+        below = below.args[0]  # type: ignore[assignment]
+        copied = seen[-1].target in COPIES and seen[-1].meta["val"].dtype == below.meta["val"].dtype
+        exact = below.meta["val"].dtype == wanted and not any(_shorter(x, below) for x in seen)
+        if exact and not copied and abs(scale) <= 1.0:
+            best, taken = (below, scale), len(seen)
+    inner += seen[:taken]
+    return best
+
+
+def _unrepeated(item: fx.Node, query: fx.Node, inner: list[fx.Node]) -> fx.Node:
+    """[B, G, S, D] of which `item` repeats each head, as models with fewer heads of keys than of
+    queries do; itself where it repeats none. What repeats is added to `inner`."""
+    found: list[fx.Node] = []
+    below = item
+    while _lone(below, (*COPIES, *VIEWS, *SPREADS)) or _lone_whole(below):
+        found.append(below)
+        below = below.args[0]  # type: ignore[assignment]
+    made = [x for x in found if x.target not in COPIES and not _lone_whole(x)]
+    if _lone(below, (REPEAT,)) and not made and below.args[2:] in ((1,), (-3,)):
+        found.append(below)
+        source = below.args[0]
+    elif len(made) == 3 and made[0].target in VIEWS and _unsqueezed(made[1:]):
+        source = below
+    else:
+        return item
+    assert isinstance(source, fx.Node)
+    if any(x.meta["val"].dtype != source.meta["val"].dtype for x in found):
+        return item
+    if not _repeats(_shape(item), _shape(source)) or not same(_shape(item)[1], _shape(query)[1]):
+        return item
+    inner += found
+    return source
+
+
+def _lone_whole(item: object) -> bool:
+    """A slice from end to end that only one node reads."""
+    if not _lone(item, (aten.slice.Tensor,)):
+        return False
+    assert isinstance(item, fx.Node)
+    assert isinstance(item.args[0], fx.Node)
+    return _shape(item) == _shape(item.args[0])
+
+
+def _unsqueezed(spread: Sequence[fx.Node]) -> bool:
+    """Whether a dimension behind the heads is made, and filled with one element again and again."""
+    expand, unsqueeze = spread
+    made = (expand.target, unsqueeze.target) == SPREADS and unsqueeze.args[1] in (2, -3)
+    return made and _shape(expand)[:2] == _shape(unsqueeze)[:2]
+
+
+def _repeats(shape: tuple[sympy.Expr, ...], source: tuple[sympy.Expr, ...]) -> bool:
+    """Whether a shape is another with a multiple of its heads."""
+    if len(shape) != 4 or len(source) != 4:
+        return False
+    return bool((shape[1] / source[1]).is_Integer) and all(
+        same(shape[at], source[at]) for at in (0, 2, 3)
+    )
+
+
 def _shorter(item: fx.Node, query: fx.Node) -> bool:
     """True for a type with fewer bits than that of q, or none of its range."""
     given, wanted = item.meta["val"].dtype, query.meta["val"].dtype
@@ -364,9 +469,14 @@ def _rank(node: fx.Node) -> int:
     return len(node.meta["val"].shape)
 
 
-def _shape(node: fx.Node) -> tuple[object, ...]:
-    sizes = node.meta["val"].shape
-    return tuple(item.node.expr if isinstance(item, torch.SymInt) else item for item in sizes)
+def _shape(node: fx.Node) -> tuple[sympy.Expr, ...]:
+    return tuple(map(_size, node.meta["val"].shape))
+
+
+def _size(size: object) -> sympy.Expr:
+    """A size as an expression: one that tracing has settled is a SymInt still, over a number."""
+    found: sympy.Expr = size.node.expr if isinstance(size, torch.SymInt) else sympy.sympify(size)
+    return found
 
 
 ATTENTION_OP = "attention"
@@ -413,9 +523,7 @@ def _served(match: AttentionMatch) -> bool:
 
 
 def _equal(left: object, right: object) -> bool:
-    if isinstance(left, torch.SymInt) and isinstance(right, torch.SymInt):
-        return same(left.node.expr, right.node.expr)
-    return isinstance(left, int) and isinstance(right, int) and left == right
+    return same(_size(left), _size(right))
 
 
 def attention_node(

@@ -156,3 +156,21 @@ def test_nothing_to_do_leaves_the_same_calls() -> None:
     assert result.rules == []
     assert result.rewritten.before == result.rewritten.after
     assert all(a == b for a, b in itertools.pairwise([result.ops, ops_of(result.captured)]))
+
+
+class Free(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def test_what_is_tried_settles_no_size() -> None:
+    """`polar` is an operator in C++ that, called on its own, takes a free size for its number."""
+    captured = capture(problem_from_module(Free(), (torch.randn(8, 15),)))
+    draft = Draft(captured.graph.graph, frozenset(), lambda _: 1)
+    (x,) = (node for node in captured.graph.graph.nodes if node.name == "x")
+    before = [str(size) for size in x.meta["val"].shape]
+    with draft.before(captured.graph.graph.output_node()):
+        made = draft.call(torch.ops.aten.polar.default, x, x)
+    assert not any(size.isdigit() for size in before)
+    assert [str(size) for size in x.meta["val"].shape] == before
+    assert [str(size) for size in made.meta["val"].shape] == before

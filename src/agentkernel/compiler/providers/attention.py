@@ -10,6 +10,7 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention_step,
 )
+from agentkernel.compiler.attention_splits import emit_any, split_schedules
 from agentkernel.compiler.axes import Store
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
@@ -19,6 +20,7 @@ from agentkernel.compiler.providers.protocol import (
     AnySchedule,
     Setting,
     flop_per_us,
+    moved_us,
 )
 
 
@@ -28,9 +30,11 @@ class Attention:
     own = True
 
     def schedules(self, step: AttentionStep, setting: Setting) -> Sequence[AnySchedule]:
-        """Tiles that fit the target's shared memory."""
+        """Tiles that fit the target's shared memory; of few queries those with the keys split come
+        first."""
         facts = attention_facts(step, setting.symbols)
-        return attention_schedules(facts, setting.target, setting.decision)
+        whole = attention_schedules(facts, setting.target, setting.decision)
+        return [*split_schedules(facts, setting.target), *whole]
 
     def write(
         self, step: AttentionStep, schedule: AnySchedule, forward: Forward,
@@ -43,16 +47,17 @@ class Attention:
         forward.write_kernel(
             store, schedule, outputs,
             lambda kernel, name: emit_attention_step(
-                step, schedule, kernel, name, forward.buffers, forward.symbols,
-                forward.precision, forward.names,
+                step, lambda spec: emit_any(spec, schedule), kernel, name, forward.buffers,
+                forward.symbols, forward.precision, forward.names,
             ),
         )  # fmt: skip
 
     def work_us(self, step: AttentionStep, symbols: Symbols) -> float:
-        """The multiplications of its two products."""
+        """The multiplications of its two products, or what it moves."""
         facts = attention_facts(step, symbols)
         flops = 4 * facts.heads * facts.queries * facts.keys * facts.head_dim
-        return LAUNCH_US + flops / flop_per_us(step.node.dtype)
+        moved = moved_us((*step.node.args, step.node), symbols)
+        return LAUNCH_US + max(flops / flop_per_us(step.node.dtype), moved)
 
     def pattern(self, step: AttentionStep) -> str:
         """Always the same."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import sympy
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 
@@ -168,12 +169,17 @@ class Draft:
     _parametric: dict[Node, bool] = field(default_factory=dict)
 
     def call(self, op: Callable[..., object], *args: object, **kwargs: object) -> Node:
-        """Add a call where the graph's insertion point is, with the fake value of its result."""
+        """Add a call where the graph's insertion point is, with the fake value of its result.
+
+        As in tracing, operators in C++ that know no free size give way to those in Python. They
+        would take each size for the number that it stands for, in the whole captured graph and for
+        good: tracing is over, and no guard tells (pytorch/pytorch#182940).
+        """
         node = self.graph.call_function(op, args, kwargs)  # type: ignore[arg-type]
         self.added.append(node)
         given = [_fake(item) for item in args]
         named = {key: _fake(item) for key, item in kwargs.items()}
-        with self._mode(), torch.no_grad():
+        with self._mode(), enable_python_dispatcher(), torch.no_grad():
             node.meta["val"] = op(*given, **named)
         return node
 
