@@ -27,7 +27,7 @@ FORMS: dict[str, tuple[GemmSchedule, dict[str, object]]] = {
     "planes in the loop": ({"PLANES": 2}, {}),
     "batched": ({}, {"batch_dims": 1}),
     "batched planes": ({"PLANES": 1}, {"batch_dims": 2}),
-    "a pair": ({"PLANES": 1}, {"second": "second"}),
+    "a pair": ({"PLANES": 1}, {"gates": ("second",)}),
     "a triangle": ({}, {"triangles": (Triangle("out", False, 1),)}),
 }
 

@@ -59,7 +59,7 @@ def linear_kernel(
             inside = ks + k < K
             a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
             b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="tf32x3")
+        acc = tl.dot(a, b, acc, input_precision="ieee")
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K
 
@@ -191,7 +191,7 @@ class ModelNew(nn.Module):
             x, layers_1_weight, layers_0_weight, layers_2_weight, linear, linear_1, linear_2,
             layers_0_bias, layers_2_bias, x_dim0, x.stride(-2), layers_1_weight.stride(-2),
             layers_0_weight.stride(-2), layers_2_weight.stride(-2),
-            N_0=24, N_1=64, N_2=24, K=24, EVEN_K=False, BLOCK_M=128, BLOCK_N=64, BLOCK_K=32,
+            N_0=24, N_1=64, N_2=24, K=24, EVEN_K=False, BLOCK_M=128, BLOCK_N=64, BLOCK_K=16,
             GROUP_M=8, num_warps=4, num_stages=3,
         )
         return (linear_1, linear, linear_2)

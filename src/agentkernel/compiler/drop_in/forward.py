@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
-from agentkernel.compiler.drop_in.shared_kernels import renamed, without_names
+from agentkernel.compiler.drop_in.shared_kernels import renamed, same_but_for_names
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
@@ -36,8 +36,8 @@ class Forward:
     lines: list[str] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
-    shared: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Text of kernels without their names -> what they are called in the file."""
+    codes: list[KernelCode] = field(default_factory=list)
+    """Those of the pieces that may be launched again under other names."""
     helpers: set[str] = field(default_factory=set)
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
@@ -94,11 +94,12 @@ class Forward:
     def place(self, code: KernelCode) -> None:
         """Write a kernel's text, unless it stands there under another name already, and its
         workspace and launch into forward."""
-        text = without_names(code)
-        known = code.kernels if text is None else self.shared.setdefault(text, code.kernels)
-        if known != code.kernels:
-            code = renamed(code, dict(zip(code.kernels, known, strict=True)))
-        self.pieces += [code.source] if code.source else []
+        known = next((item for item in self.codes if same_but_for_names(item, code)), None)
+        if known is None:
+            self.codes.append(code)
+            self.pieces.append(code.source)
+        else:
+            code = renamed(code, dict(zip(code.kernels, known.kernels, strict=True)))
         self.kernels += code.kernels
         self.helpers |= code.helpers
         self.lines += code.allocations

@@ -10,19 +10,30 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from agentkernel.compiler.kernel import KernelCode
 
 
-def without_names(code: KernelCode) -> str | None:
-    """The text of the kernels of `code` with their own names, those of their parameters and those
-    of their variables in order of appearance: equal where they compute the same of what a launch
-    gives by position. Constants, which it gives by name, keep theirs. None where anything but
-    functions stands there."""
-    tree = ast.parse(code.source)
+def same_but_for_names(one: KernelCode, other: KernelCode) -> bool:
+    """Whether kernels compute the same of what a launch gives by position: names of their own, of
+    parameters and of variables aside. Constants, which a launch gives by name, keep theirs."""
+    alike = len(one.kernels) == len(other.kernels)
+    alike = alike and one.source.count("=") == other.source.count("=")
+    if not alike:
+        return False
+    text = _without_names(one.source, one.kernels)
+    return text is not None and text == _without_names(other.source, other.kernels)
+
+
+@lru_cache(maxsize=256)
+def _without_names(source: str, kernels: tuple[str, ...]) -> str | None:
+    """The text with names in order of appearance; None where anything but functions stands
+    there."""
+    tree = ast.parse(source)
     if not all(isinstance(item, ast.FunctionDef) for item in tree.body):
         return None
-    functions = {name: f"kernel{place}" for place, name in enumerate(code.kernels)}
+    functions = {name: f"kernel{place}" for place, name in enumerate(kernels)}
     for item in tree.body:
         assert isinstance(item, ast.FunctionDef)
         _rename(item, functions)
