@@ -89,6 +89,8 @@ HELD_ALONE = 64
 """Longest row that one thread holds, where the rows of a warp are neighbours in memory."""
 SPLIT_BELOW_ROWS = 264
 """Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
+LEAST_BLOCK = 128
+"""Elements of the smallest pointwise program: four warps with an element a thread."""
 NARROW_BELOW_ROWS = 64 * 264
 """Rows side by side in memory of which tiles of 64 leave the GPU half empty: tiles of 16 take 64
 bytes of each line at a time."""
@@ -114,6 +116,9 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
     hint = symbols.hint
     warps = _number(decision, "pointwise.num_warps", 4)
     block = _number(decision, "pointwise.block", 1024)
+    few = _few_elements(hint(region.row_count * region.col_count), block)
+    if few and not (region.rows and _strided(region)):
+        yield few
     if not region.rows:
         yield Schedule("flat", block, num_warps=warps)
         for size, count in ((512, 4), (1024, 4), (2048, 8), (4096, 8), (2048, 4), (1024, 8)):
@@ -130,6 +135,16 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
         yield Schedule("flat", elements, num_warps=count)
         if index:
             yield Schedule("tile", width, max(1, elements // width), num_warps=count)
+
+
+def _few_elements(count: int, block: int) -> Schedule | None:
+    """A block so small that `count` elements are work for each SM, an element a thread where they
+    are fewest: a step of a loop over time computes long on few. None where `block` is small
+    enough."""
+    wanted = max(LEAST_BLOCK, power_of_two(count // SPLIT_BELOW_ROWS + 1) // 2)
+    if wanted >= block:
+        return None
+    return Schedule("flat", wanted, num_warps=min(4, wanted // 32))
 
 
 def _strided(region: Region) -> bool:
