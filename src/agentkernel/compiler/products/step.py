@@ -440,13 +440,16 @@ def epilogue_text(
     *, batch: str = "batch", reserved: frozenset[str] = frozenset(),
 ) -> EpilogueText:  # fmt: skip
     """The region's text in a tile whose products go by the names in `sums`; `batch` is its batch,
-    and names in `reserved` are taken."""
+    and names in `reserved` are taken. What it stores first is left in `acc`, the rest stored."""
     emitter = epilogue_emitter(region, sums, groups, scope)
     emitter.batch = batch
     emitter.names.taken |= reserved
     emitter.own_pointers |= {name for name in reserved if name.endswith("_ptr")}
     lines: list[str] = []
-    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
+    body = BodyLines(lines, lines)
+    value = emitter.value(region.stores[0].node, body)
+    further = list(zip(region.stores, region.store_accesses, strict=True))[1:]
+    lines += [emitter.store_lines(store, access, body) for store, access in further]
     lines.append(f"acc = {value.code}")
     return finished(emitter, lines, scope, (groups, region.store_accesses[0].resolved()))
 
