@@ -217,7 +217,7 @@ def emit_pair_step(
 
 def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list[str]:
     """The wrapper's expressions of the weights, of which the first product's is `first`; columns
-    of a weight get a name of their own in `lines`."""
+    of a weight get a name of their own in `lines`, once."""
     found: list[str] = []
     for part in pair.parts:
         step = ProductStep(part.product, None)
@@ -225,11 +225,13 @@ def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list
         same_weight = part.product is pair.parts[0].product
         text = first if same_weight else operand_text(weight, wanted, scope, lines)
         if part.first is not None:
-            name = scope.names.unique("columns")
             start, end = part.first, part.first + part.value.shape[-1]
             bounds = f"{scope.symbols.wrapper(start)}:{scope.symbols.wrapper(end)}"
             axis = len(weight.shape) - (2 if step.transposed[1] else 1)
-            lines.append(f"{name} = {text}[{':, ' * axis}{bounds}]")
-            text = name
+            view = f"{text}[{':, ' * axis}{bounds}]"
+            if view not in scope.columns:
+                scope.columns[view] = scope.names.unique("columns")
+                lines.append(f"{scope.columns[view]} = {view}")
+            text = scope.columns[view]
         found.append(text)
     return found

@@ -316,18 +316,23 @@ def is_transposed(operand: Node) -> bool:
 
 class Scope(NamedTuple):
     """Where a kernel is written: the wrapper's names of what is stored, its sizes, the names that
-    are taken, how exact products are, and what was split into planes already."""
+    are taken, how exact products are, what was split into planes already, and columns of weights
+    with the names that they have."""
 
     buffers: Mapping[Node, str]
     symbols: Symbols
     names: Names
     precision: Precision
     splits: Splits
+    columns: dict[str, str]
 
 
 def scope_of(forward: Forward) -> Scope:
     """That of a forward in the making."""
-    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
+    return Scope(
+        forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits,
+        forward.columns,
+    )  # fmt: skip
 
 
 def emit_product_step(
