@@ -81,16 +81,16 @@ def with_places_together(captured: Captured) -> Captured:
 
 def _place(node: Node) -> tuple[Node, int, int] | None:
     """The tensor, a dimension before its last, and the place there that a value is."""
-    if op_of(node) == "getitem" and base_op(node.args[0]) == "unbind":
-        call, index = node.args
-        assert isinstance(call, Node)
-        assert isinstance(index, int)
+    call: object = node
+    if op_of(node) == "getitem":
+        call, index = node.args[0], node.args[1]
     elif base_op(node) == "select":
-        call, index = node, argument(node, "index")
-        if not isinstance(index, int):
-            return None
+        index = argument(node, "index")  # type: ignore[assignment]
     else:
         return None
+    if base_op(call) not in ("select", "unbind") or not isinstance(index, int):
+        return None
+    assert isinstance(call, Node)
     x, dim = call.all_input_nodes[0], argument(call, "dim")
     while base_op(x) == "slice" and same_shape(x, x.all_input_nodes[0]):
         x = x.all_input_nodes[0]
