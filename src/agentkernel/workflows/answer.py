@@ -12,7 +12,13 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
-from agentkernel.workflows.outcome import DISTINGUISHABLE, LIMIT, Result
+from agentkernel.workflows.outcome import (
+    DISTINGUISHABLE,
+    LIMIT,
+    NONE_ACCEPTED,
+    NONE_DRAFTED,
+    Result,
+)
 
 CERTIFICATE = "certificate.json"
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
@@ -78,11 +84,21 @@ def _answer_words(result: Result) -> str:
 
 def _kept_words(result: Result) -> str:
     kept = result.baseline or ("eager" if result.status == "kept_original" else "torch.compile")
-    found = "No kernel was judged in time" if LIMIT in result.reason else ""
-    words = f"{found or f'Nothing faster than {kept} was found'}: {kept} is kept"
+    words = f"{_found_words(result, kept)}: {kept} is kept"
     if not result.measured:
         return words
     return f"{words}. The best candidate: {_measured_words(result)}"
+
+
+def _found_words(result: Result, kept: str) -> str:
+    """What was found: nothing was compared for speed where no candidate is right."""
+    if LIMIT in result.reason:
+        return "No kernel was judged in time"
+    if NONE_ACCEPTED in result.reason:
+        return "No candidate was accepted by the judge"
+    if result.reason.startswith(NONE_DRAFTED):
+        return "No candidate was drafted"
+    return f"Nothing faster than {kept} was found"
 
 
 def _measured_words(result: Result) -> str:

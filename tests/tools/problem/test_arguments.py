@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from agentkernel.domain.errors import ProblemError
+from agentkernel.domain.problem import Problem
 from agentkernel.tools.problem.arguments import called_flat
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.inputs import parse_input
@@ -178,3 +179,30 @@ def test_the_rule_for_fake_tensors_of_an_operator_hears_where_they_are() -> None
 def test_a_branch_on_the_device_is_refused_by_name() -> None:
     with pytest.raises(ProblemError, match="Branches asks for the device"):
         capture(problem_from_module(Branches(), (torch.randn(4, 5),)))
+
+
+LABELS = """
+import torch
+from torch import nn
+
+
+class Picked(nn.Module):
+    def forward(self, x, labels, more=None):
+        return x.gather(-1, labels[..., None]) + (0 if more is None else more[0][..., None])
+"""
+
+
+def test_labels_of_a_class_lie_below_their_limit(tmp_path: Path) -> None:
+    (tmp_path / "picked.py").write_text(LABELS)
+    lines = ["x=f32[64,512]", "labels=i64[64]<512", "more=(i64[64]<9, f32[2])"]
+    loaded = load_problem(f"{tmp_path / 'picked.py'}:Picked", inputs=lines)
+    _, labels, more, _ = loaded.make_inputs(seed=0)
+    assert isinstance(labels, torch.Tensor)
+    assert isinstance(more, torch.Tensor)
+    assert 400 < labels.max() < 512
+    assert more.max() == 8
+    spec = loaded.problem.shape_sets[0].tensors[1]
+    assert Problem.model_validate_json(loaded.problem.model_dump_json()) == loaded.problem
+    assert spec.evolve(below=None).model_dump() == {
+        "name": "labels", "dtype": "int64", "shape": (64,)
+    }  # fmt: skip

@@ -222,7 +222,11 @@ def _comparisons(found: Sequence[Verified], taken: Collection[str]) -> list[str]
         for item in (one for one in found if one.depth == depth):
             parts = (json.dumps(item.name), item.expression, item.literal)
             row = f"            ({', '.join(parts)}),"
-            long = ["            (", *(f"                {part}," for part in parts), "            ),"]
+            long = [
+                "            (",
+                *(f"                {part}," for part in parts),
+                "            ),",
+            ]
             lines += [row] if len(row) <= WIDTH else long
         lines += [
             "        ):",

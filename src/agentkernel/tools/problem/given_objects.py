@@ -1,4 +1,4 @@
-"""Objects that a constructor is given, taken apart: fields, items, and the same with one changed."""
+"""Objects that a constructor is given: their fields and items, and copies with one changed."""
 
 from __future__ import annotations
 
@@ -75,9 +75,8 @@ def with_member(value: object, member: Member, new: object) -> object:
     name = cast(str, member.key)
     if isinstance(value, tuple):
         return value._replace(**{name: new})  # type: ignore[attr-defined]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if any(item.name == name and item.init for item in dataclasses.fields(value)):
-            return dataclasses.replace(value, **{name: new})
+    if any(item.name == name and item.init for item in _declared(value)):
+        return dataclasses.replace(value, **{name: new})  # type: ignore[type-var]
     changed = copy.copy(value)
     object.__setattr__(changed, name, new)
     return changed
@@ -86,7 +85,7 @@ def with_member(value: object, member: Member, new: object) -> object:
 def _fields(value: object) -> dict[str, object]:
     """Those that the class declares, then what else lies in the object."""
     kinds = type(value).__mro__
-    declared = [item.name for item in dataclasses.fields(value)] if _is_record(value) else []
+    declared = [item.name for item in _declared(value)]
     declared += [name for kind in kinds for name in _slots(kind)]
     found = {name: getattr(value, name) for name in declared if hasattr(value, name)}
     found |= getattr(value, "__dict__", {})
@@ -99,8 +98,10 @@ def _fields(value: object) -> dict[str, object]:
     }
 
 
-def _is_record(value: object) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+def _declared(value: object) -> tuple[dataclasses.Field[object], ...]:
+    """The fields of a dataclass; none of others."""
+    record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.fields(value) if record else ()  # type: ignore[arg-type]
 
 
 def _slots(kind: type) -> Iterator[str]:
