@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from agentkernel.chat import actions
@@ -144,6 +145,7 @@ def other_module(work: SessionState, intent: OtherModule, text: str) -> Reply:
     path = intent.path or (Path(module.path).name if module.path else "FILE")
     named = f"{path}:{intent.class_name}" if intent.class_name else path
     shaped = " --input 'x=f32[4096,8192]'" if intent.class_name else ""
+    named = shlex.quote(named)
     return not_possible(
         f"This session works on {module.name} ({module.class_name}). Another module is a session "
         f"of "

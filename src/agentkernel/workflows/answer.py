@@ -12,6 +12,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
+from agentkernel.tools.command_lines import resume
 from agentkernel.workflows.outcome import (
     DISTINGUISHABLE,
     LIMIT,
@@ -45,7 +46,7 @@ def answer_sentence(result: Result, certificate: Certificate | None) -> str:
         return text
     kept = count(result.drafts, "draft")
     best = f" Best so far: {text}." if result.candidate else ""
-    return f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
+    return f"Interrupted. Kept: {kept}.{best} Go on with: {_resumed_as(result)}"
 
 
 def surely_faster(result: Result) -> bool:
@@ -55,11 +56,9 @@ def surely_faster(result: Result) -> bool:
 
 
 def _resumed_as(result: Result) -> str:
-    """The run's name, or its folder where that lies in none that is looked into by default."""
-    folder = relative_path(str(Path(result.certificate or "").parent))
-    below = Path(folder).parent
-    named = Path(folder).name != result.run or below == Path(RUNS_FOLDER)
-    return result.run if named else folder
+    """The command that goes on with the run, from where its certificate lies."""
+    folder = Path(result.certificate or "").parent
+    return resume(folder if folder.name == result.run else Path(RUNS_FOLDER) / result.run)
 
 
 def relative_path(path: str) -> str:
