@@ -26,7 +26,11 @@ from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, res
 from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
-from agentkernel.tools.problem.loading import load_problem, problem_from_module
+from agentkernel.tools.problem.loading import (
+    load_problem,
+    problem_from_module,
+    require_module,
+)
 from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
 from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
@@ -122,9 +126,10 @@ def optimize(
     INFO, every event at DEBUG. Raises AgentKernelError subclasses with one clear line.
     """
     settings = _settings(target, goals)
+    require_module(module)
     modes = {item: item.training for item in module.modules()}
     try:
-        loaded = problem_from_module(module, tuple(example_inputs), example_kwargs)
+        loaded = problem_from_module(module, example_inputs, example_kwargs)
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         with progress_bar() if progress else nullcontext(ignore) as show:
 
@@ -170,6 +175,7 @@ def apply(
     night that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear
     line that names what differs; the model is unchanged then.
     """
+    require_module(model)
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         if kernel is None:
@@ -194,6 +200,7 @@ def apply_all(
     `declared_sizes` is that of `apply`. A result that kept a baseline changes nothing. Raises
     AgentKernelError subclasses with one line.
     """
+    require_module(model)
     kernel = _kernel_of(what)
     if kernel is None:
         return apply_kernels(model, {})
@@ -236,7 +243,7 @@ def open_session(
     loaded = (
         load_problem(file)
         if file is not None
-        else problem_from_module(cast(nn.Module, what), tuple(example_inputs), example_kwargs)
+        else problem_from_module(cast(nn.Module, what), example_inputs, example_kwargs)
     )
     return Session.begin(loaded, settings_overlay(began), on_event=on_event, workshop=workshop)
 

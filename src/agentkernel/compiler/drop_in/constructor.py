@@ -265,7 +265,8 @@ def _calling_constructor(
         plain.append(item.replace(annotation=item.empty, default=default))
     calls = []
     for item in plain[1:]:
-        stars = {item.VAR_POSITIONAL: "*", item.VAR_KEYWORD: "**"}.get(item.kind, "")
+        several = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        stars = "*" * (1 + (item.kind is item.VAR_KEYWORD)) if several else ""
         named = f"{item.name}=" if item.kind is item.KEYWORD_ONLY else ""
         calls.append(f"{stars or named}{item.name}")
     return [

@@ -11,7 +11,7 @@ import linecache
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -239,12 +239,55 @@ def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProbl
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
 
+def require_module(given: object) -> None:
+    """Raise ProblemError for what is no module: a class that nobody called, a function."""
+    from torch import nn
+
+    if isinstance(given, nn.Module):
+        return
+    name = getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        raise ProblemError(
+            f"{name} is a class. Expected a module made of it. Next: give {name}(...) with its "
+            "constructor's arguments."
+        )
+    what = f"{name} is a function" if inspect.isroutine(given) else f"Got a {name}"
+    raise ProblemError(
+        f"{what}. Expected a torch.nn.Module. Next: put what it computes into the forward of one."
+    )
+
+
+def _require_list(given: object) -> None:
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        raise ProblemError(
+            f"The example inputs are a tensor of shape {list(given.shape)}. Expected a list of "
+            "forward's arguments. Next: give [x] in place of x."
+        )
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ProblemError(
+            f"The example inputs are a {type(given).__name__}. Expected a list of forward's "
+            "arguments. Next: give [x] in place of x."
+        )
+    if isinstance(given, dict):
+        raise ProblemError(
+            f"The example inputs are a dict of {', '.join(map(str, given)) or 'nothing'}. Expected "
+            "a list of forward's arguments. Next: give [], and the dict as example_kwargs."
+        )
+
+
 def problem_from_module(
     module: nn.Module,
     example_inputs: Sequence[object],
     example_kwargs: Mapping[str, object] | None = None,
 ) -> LoadedProblem:
-    """A problem from a live module. Its class's file is kept as source where Python knows it."""
+    """A problem from a live module. Its class's file is kept as source where Python knows it.
+
+    Raises ProblemError where `module` is none, or `example_inputs` are no list of its arguments.
+    """
+    require_module(module)
+    _require_list(example_inputs)
     name = type(module).__name__
     given = flatten_call(
         type(module).forward, tuple(example_inputs), example_kwargs or {}, "example_inputs"
