@@ -183,6 +183,7 @@ def apply(
         name = kernel.certificate.problem.class_name
         return apply_whole(model, kernel, name, declared_sizes=declared_sizes)
     if isinstance(what, str | Path):
+        _require_folder(Path(what))
         chosen = kernels_of_night(Path(what), name)
         # The whole model was checked and timed with them at these sizes alone.
         return apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
@@ -210,6 +211,21 @@ def apply_all(
 
 def _is_run(what: object) -> TypeGuard[str | Path]:
     return isinstance(what, str | Path) and (Path(what) / "certificate.json").is_file()
+
+
+def _require_folder(place: Path) -> None:
+    """Raises RunNotFound for what is neither a run's folder nor a night's."""
+    if place.is_file() or (place / "night.json").is_file():
+        return
+    what = (
+        f"{str(place)!r} has neither certificate.json nor night.json"
+        if place.is_dir()
+        else f"No such folder: {str(place)!r}"
+    )
+    raise RunNotFound(
+        f"{what}. Expected the folder of a finished run or of a night. Next: check the path; "
+        "'agentkernel runs' lists the runs."
+    )
 
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
