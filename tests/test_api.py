@@ -182,6 +182,13 @@ def test_a_kernel_is_applied_to_a_module_alone(call: Callable[..., object]) -> N
         call(nn.LayerNorm, "agentkernel-runs/none")
 
 
+def test_a_mistyped_run_is_no_night(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match=r"No such folder: .*'agentkernel runs' lists the runs"):
+        agentkernel.apply(nn.ReLU(), tmp_path / "none")
+    with pytest.raises(RunNotFound, match=r"neither certificate\.json nor night\.json"):
+        agentkernel.apply(nn.ReLU(), tmp_path)
+
+
 def test_out_gets_copies(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN), out=folder)
