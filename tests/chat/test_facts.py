@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from agentkernel.chat.facts import _launch, _layouts, free_sizes
@@ -9,6 +11,7 @@ from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import KernelResources
+from agentkernel.tools.command_lines import problem_words
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import verdict
 
@@ -141,3 +144,13 @@ def _kernels(session: Session) -> int:
     assert node is not None
     report = node.profile.report if node.profile is not None else None
     return len(report.kernels) if report is not None else 0
+
+
+def test_the_command_that_times_it_once_more_is_whole(ran: Session) -> None:
+    told = said(ran, "is it noise?").text
+    program, verb, *words = shlex.split(told.splitlines()[-1])
+    module = ran._work.module
+    target = ran._work.target_name
+    assert (program, verb) == ("agentkernel", "profile")
+    assert target is not None
+    assert words == [*problem_words(module), "--candidate", "fast.py", "--target", target]
