@@ -243,6 +243,10 @@ OBJECTS = {
     "a namespace": (
         "", "SimpleNamespace(heads=4)", "SimpleNamespace(heads=8)", "a.heads is 8"
     ),
+    "a field that it had not": (
+        "def scale(x): return getattr(x, 'scale', 1.0)", "SimpleNamespace(heads=4)",
+        "SimpleNamespace(heads=4, scale=2.0)", r"hasattr\(a, 'scale'\) is True",
+    ),
     "slots": (
         "class C:\n    __slots__ = ('n',)\n    def __init__(self, n): self.n = n",
         "C(4)", "C(8)", "a.n is 8",

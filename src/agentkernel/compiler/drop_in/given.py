@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import PurePath
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard, cast
 
 import torch
 
@@ -39,10 +39,24 @@ def verified_arguments(
     `written` says what a class is called in the drop-in: one that goes by another name there is
     not compared by its name. Tensors are compared by form: their values are no constants.
     """
-    found: list[Verified] = []
-    for name, given in _arguments(loaded).items():
-        found += _verified(name, given, 0, written or (lambda kind: kind.__name__), ())
-    return found
+    walk = _Walk(written or (lambda kind: kind.__name__), _asked_for(loaded.problem.source))
+    return [
+        item for name, given in _arguments(loaded).items() for item in walk.at(name, given, 0, ())
+    ]
+
+
+def _asked_for(source: str) -> list[str]:
+    """The names that `getattr` and `hasattr` ask for in the source."""
+    calls = (item for item in ast.walk(parse_source(source)) if isinstance(item, ast.Call))
+    words = [
+        item.args[1].value
+        for item in calls
+        if isinstance(item.func, ast.Name)
+        and item.func.id in ("getattr", "hasattr")
+        and len(item.args) > 1
+        and isinstance(item.args[1], ast.Constant)
+    ]
+    return sorted({word for word in words if isinstance(word, str)})
 
 
 def classes_given(expression: str, value: object, depth: int = 0) -> Iterator[tuple[str, type]]:
@@ -102,42 +116,54 @@ def _arguments(loaded: LoadedProblem) -> dict[str, object]:
     }
 
 
-def _verified(
-    place: str, value: object, depth: int, written: Callable[[type], str], above: tuple[int, ...]
-) -> Iterator[Verified]:
-    if isinstance(value, Enum):
-        yield Verified(place, f"{place}.name", repr(value.name), depth)
-    elif is_literal(value):
-        yield Verified(place, place, _literal(value), depth)
-    elif isinstance(value, float) or _is_named(value):
-        yield Verified(place, f"str({place})", repr(str(value)), depth)
-    elif isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
-        name = getattr(value, "__name__", "")
-        if not isinstance(value, type) or written(value) == name:
-            yield Verified(place, f"{place}.__name__", repr(name), depth)
-    else:
-        yield from _of_object(place, value, depth, written, above)
+class _Walk(NamedTuple):
+    """Through what a constructor is given. `asked`: the names by which the source asks an object
+    whether it has such a field."""
 
+    written: Callable[[type], str]
+    asked: Sequence[str]
 
-def _of_object(
-    place: str, value: object, depth: int, written: Callable[[type], str], above: tuple[int, ...]
-) -> Iterator[Verified]:
-    if depth > DEEPEST or id(value) in above:
-        return
-    kind = type(value)
-    if isinstance(value, dict) and kind is dict:
-        yield Verified(f"{place}'s keys", f"list({place})", repr(list(value)), depth)
-    elif kind in (list, tuple):
-        yield Verified(f"len({place})", f"len({place})", repr(len(value)), depth)  # type: ignore[arg-type]
-    elif written(kind) == kind.__name__:
-        text = f"type({place}).__name__"
-        yield Verified(text, text, repr(kind.__name__), depth)
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        yield Verified(f"{place}.shape", f"list({place}.shape)", repr([*value.shape]), depth + 1)
-        yield Verified(f"{place}.dtype", f"str({place}.dtype)", repr(str(value.dtype)), depth + 1)
-    for item in members(value):
-        inner = (*above, id(value))
-        yield from _verified(place + item.text, item.value, depth + 1, written, inner)
+    def at(
+        self, place: str, value: object, depth: int, above: tuple[int, ...]
+    ) -> Iterator[Verified]:
+        """What is compared of one value; `above` are the objects that it lies in."""
+        if isinstance(value, Enum):
+            yield Verified(place, f"{place}.name", repr(value.name), depth)
+        elif is_literal(value):
+            yield Verified(place, place, _literal(value), depth)
+        elif isinstance(value, float) or _is_named(value):
+            yield Verified(place, f"str({place})", repr(str(value)), depth)
+        elif isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
+            name = getattr(value, "__name__", "")
+            if not isinstance(value, type) or self.written(value) == name:
+                yield Verified(place, f"{place}.__name__", repr(name), depth)
+        elif depth <= DEEPEST and id(value) not in above:
+            yield from self._form(place, value, depth)
+            for item in members(value):
+                yield from self.at(place + item.text, item.value, depth + 1, (*above, id(value)))
+
+    def _form(self, place: str, value: object, depth: int) -> Iterator[Verified]:
+        """The class of an object, the length or the keys of a container, the form of a tensor."""
+        kind = type(value)
+        if kind is dict:
+            keys = list(cast("dict[object, object]", value))
+            yield Verified(f"{place}'s keys", f"list({place})", repr(keys), depth)
+            return
+        if kind in (list, tuple):
+            length = len(cast("Sequence[object]", value))
+            yield Verified(f"len({place})", f"len({place})", repr(length), depth)
+            return
+        if self.written(kind) == kind.__name__:
+            text = f"type({place}).__name__"
+            yield Verified(text, text, repr(kind.__name__), depth)
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            sizes, dtype = repr([*value.shape]), repr(str(value.dtype))
+            yield Verified(f"{place}.shape", f"list({place}.shape)", sizes, depth + 1)
+            yield Verified(f"{place}.dtype", f"str({place}.dtype)", dtype, depth + 1)
+        for name in self.asked:
+            if not hasattr(value, name):
+                text = f"hasattr({place}, {name!r})"
+                yield Verified(text, text, "False", depth + 1)
 
 
 def is_literal(value: object, depth: int = 0) -> bool:
