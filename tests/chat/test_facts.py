@@ -12,6 +12,7 @@ from agentkernel.chat.session import Session
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import KernelResources
 from agentkernel.tools.command_lines import problem_words
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import verdict
 
@@ -146,11 +147,18 @@ def _kernels(session: Session) -> int:
     return len(report.kernels) if report is not None else 0
 
 
-def test_the_command_that_times_it_once_more_is_whole(ran: Session) -> None:
+@pytest.mark.parametrize("before", ["", "use inputs of shape 64x512"])
+def test_the_command_that_times_it_once_more_is_whole(ran: Session, before: str) -> None:
+    if before:
+        ran.say(before)
+        ran.say("run")
     told = said(ran, "is it noise?").text
     program, verb, *words = shlex.split(told.splitlines()[-1])
-    module = ran._work.module
-    target = ran._work.target_name
+    work = ran._work
     assert (program, verb) == ("agentkernel", "profile")
-    assert target is not None
-    assert words == [*problem_words(module), "--candidate", "fast.py", "--target", target]
+    assert work.target_name is not None
+    loads = problem_words(work.problem.problem)
+    assert words == [*loads, "--candidate", "fast.py", "--target", work.target_name]
+    again = load_problem(words[0]).problem
+    assert again.shape_sets == work.problem.problem.shape_sets
+    assert (again.shape_sets == work.module.shape_sets) == (not before)

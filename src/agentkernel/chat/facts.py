@@ -317,7 +317,8 @@ def _noise(work: SessionState, node: Node) -> Reply:
     if not isinstance(found, TextReply) or not found.ok:
         return found
     target = ("--target", work.target_name) if work.target_name else ()
-    command = on_problem("profile", work.module, "--candidate", "fast.py", *target)
+    problem = work.store.problem(work.place.problem)
+    command = on_problem("profile", problem, "--candidate", "fast.py", *target)
     again = (
         f"'save it to fast.py', then in a shell\n    {command}"
         if command is not None
