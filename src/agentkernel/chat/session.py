@@ -79,6 +79,7 @@ from agentkernel.chat.user_input import (
 )
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.own_files import write_live
 from agentkernel.tools.run_store import lock_run
 from agentkernel.workflows.events import Noted, OnEvent, ignore
@@ -189,7 +190,7 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
         case "help":
             return TextReply(text=help_text())
         case "quit":
-            return SessionEnded(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
+            return SessionEnded(text=f"Saved. Go on with:\n{resume(work.folder)}")
         case "stop":
             return TextReply(text="Nothing is running. Ctrl-C stops a step while it runs.")
         case "approve":

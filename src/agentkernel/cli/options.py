@@ -55,7 +55,8 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
-        help="With FILE:CLASS, one each: 'x=f32[4096,8192]'; nested: 'state=(f32[8], f32[8])'.",
+        help="With FILE:CLASS, one each: 'x=f32[4096,8192]'; integers below 512: "
+        "'ids=i64[8,16]<512'; nested: 'state=(f32[8], f32[8])'.",
     ),
 ]
 Init = Annotated[

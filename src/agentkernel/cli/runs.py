@@ -23,6 +23,7 @@ from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import RunNotFound, cause_of, one_line
 from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.storage.files import read_regular_text
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.run_store import (
     RunStore,
     RunSummary,
@@ -164,7 +165,7 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     if working is not None:
         screen.print(work_words(working), markup=False)
     elif result is None:
-        screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
+        screen.print(f"Unfinished. Next: {resume(store.folder)}", markup=False)
     else:
         screen.print(result_panel(result))
 

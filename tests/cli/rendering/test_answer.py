@@ -64,6 +64,26 @@ def measured(**changes: object) -> Result:
             "yellow",
         ),
         (
+            result(
+                status="kept_original",
+                candidate=None,
+                baseline="eager",
+                reason="2 candidates drafted, none accepted; the last one stopped at 'run'",
+            ),
+            "No candidate was accepted by the judge: eager is kept",
+            "yellow",
+        ),
+        (
+            result(
+                status="kept_original",
+                candidate=None,
+                baseline="eager",
+                reason="no candidate was drafted",
+            ),
+            "No candidate was drafted: eager is kept",
+            "yellow",
+        ),
+        (
             result(),
             "Correct, not measured: no GPU. Estimated 1.31x to 1.58x the speed of eager on "
             "h100-sxm",
