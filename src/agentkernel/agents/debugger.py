@@ -26,6 +26,7 @@ from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.knowledge import Entry, Filters, Query
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.domain.verdict import (
+    NOT_JUDGED,
     CompileFailed,
     ExecutionFailed,
     Failure,
@@ -196,6 +197,9 @@ def _run(failure: RunFailed) -> _Finding:
     match failure.reason:
         case "out_of_bounds":
             return _Finding("out_of_bounds", text, True, "Mask every load and store by the shape.")
+        case "timeout" if failure.log.startswith(NOT_JUDGED):
+            advice = "Nothing is known against it: a larger tile has fewer programs to interpret."
+            return _Finding("timeout", text, True, advice)
         case "timeout":
             return _Finding("timeout", text, True, "Take a larger tile: too many programs.")
         case "memory":

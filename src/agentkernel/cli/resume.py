@@ -16,6 +16,7 @@ from agentkernel.cli.configuration import runs_path, usage_before
 from agentkernel.cli.options import LAST, ResumeFlags
 from agentkernel.cli.rendering.run import approver, follow
 from agentkernel.cli.terminal import print_plain
+from agentkernel.runtime.stages import recording
 from agentkernel.tools.own_files import LIVE, trust_live
 from agentkernel.tools.run_store import find_run
 
@@ -41,11 +42,12 @@ def resume(flags: ResumeFlags) -> None:
 
     from agentkernel.workflows.optimize import resume as go_on
 
-    result = follow(
-        lambda on_event: go_on(str(folder), on_event, approve=approver(as_json=flags.as_json)),
-        as_json=flags.as_json,
-        models=usage_before(folder),
-    )
+    with recording():
+        result = follow(
+            lambda on_event: go_on(str(folder), on_event, approve=approver(as_json=flags.as_json)),
+            as_json=flags.as_json,
+            models=usage_before(folder),
+        )
     raise typer.Exit(result.exit_code)
 
 

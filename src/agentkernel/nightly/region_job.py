@@ -10,7 +10,7 @@ from agentkernel.domain.certificate import HANDED_OVER
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.nightly import RegionStatus
 from agentkernel.domain.region import Kernel
-from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.domain.verdict import NOT_JUDGED, LoadFailed, RunFailed, Verdict
 from agentkernel.nightly.library.library import now
 from agentkernel.nightly.regions import region_problem
 from agentkernel.nightly.scheduler.engine import device_of, gpu_of
@@ -19,7 +19,7 @@ from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.storage.files import make_folder
 from agentkernel.swap.kernel import parameter_strides, strides_of
 from agentkernel.tools.certificate.record import read_certificate
-from agentkernel.tools.certificate.replay import NOT_JUDGED, replay_settings
+from agentkernel.tools.certificate.replay import replay_settings
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import find_target
@@ -49,9 +49,9 @@ def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
     if verdict.accepted:
         again = known.evolve(verified=now())
         return KernelDone(status="reused", reason="judged again", kernel=again, run=known.run)
-    words = f"rejected at {verdict.gate}: {_failure(verdict)}"
+    words = f"{verdict.answer}: {_failure(verdict)}"
     if _undecided(verdict):
-        return KernelDone(status="failed", reason=f"could not be judged again: {words}")
+        return KernelDone(status="failed", reason=verdict.undecided or f"{NOT_JUDGED}: {words}")
     return KernelDone(status="withdrawn", reason=f"does not verify any more: {words}", kernel=known)
 
 
@@ -156,6 +156,5 @@ def _failure(verdict: Verdict) -> str:
 def _undecided(verdict: Verdict) -> bool:
     """True where the machine, not the kernel, kept it from being judged."""
     failure = verdict.failure
-    return isinstance(failure, LoadFailed | RunFailed) and (
-        failure.log.startswith((NOT_JUDGED, "timeout: "))
-    )
+    late = isinstance(failure, LoadFailed | RunFailed) and failure.log.startswith("timeout: ")
+    return late or bool(verdict.undecided)

@@ -466,6 +466,8 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     left = ", ".join(item.candidate.id for item in own if item.aside == OUT_OF_TIME)
     more = f" ({left}: {OUT_OF_TIME})" if left else ""
     stop = f"the last one stopped at the gate {last.gate!r}: {why}"
+    if last.undecided:
+        stop = f"the last one {last.undecided}"
     return f"{count} drafted, none accepted{more}; {stop}"
 
 
