@@ -614,6 +614,13 @@ class ResumeFlags:
             help="The name of a run or a chat; 'last' is what was used last of both.",
         ),
     ] = LAST
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            help="More wall time, also for a run that its time limit ended: 90s, 10m, 1h.",
+        ),
+    ] = None
     runs: Runs = None
     settings: SettingsFlags = SettingsFlags()
     unpickle: Unpickle = False

@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -244,6 +244,22 @@ def create_run(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return RunStore(folder, manifest, Records(folder / "run.sqlite"))
+
+
+def extend_run(store: RunStore, limit_s: float) -> RunStore:
+    """`store` with a time limit of `limit_s` wall seconds in all sessions together, unfinished
+    again: its loop begins anew, and finds what was drafted, judged and timed in the records. Raises
+    OutputError, and RunBusy where another process works on it."""
+    budget = store.manifest.settings.budget.evolve(time_s=limit_s)
+    manifest = store.manifest.evolve(settings=store.manifest.settings.evolve(budget=budget))
+    with lock_run(store.folder), explain_write_failure(store.folder):
+        write_atomic(store.folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
+        # The result comes last: without it the run counts as unfinished.
+        for suffix in ("", "-wal", "-shm"):
+            path = store.checkpoint_path
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        store.result_path.unlink(missing_ok=True)
+    return replace(store, manifest=manifest)
 
 
 def plain_name(name: str) -> str:

@@ -115,6 +115,13 @@ class Result(Frozen):
     replayed: bool = False
     """The answers are another run's: the tokens and the cost are what they took there."""
     interrupted: bool = False
+    out_of_time: bool = False
+    """The time limit ended it: with more time it goes on."""
+
+    @property
+    def ended_by_time(self) -> bool:
+        """Whether the time limit ended it, by its reason where a record is from before it said."""
+        return self.out_of_time or LIMIT in self.reason or OUT_OF_TIME in self.reason
 
     @property
     def asked_models(self) -> bool:
