@@ -64,6 +64,7 @@ SHOWN_REGIONS = 12
 REFRESH_S = 0.5
 SAID = {
     ("region", "kept"): "eager kept",
+    ("region", "put back"): "put back to the end of the night",
     ("model", "regions"): "runs with its regions' kernels",
     ("model", "one-region"): "runs as one region's kernel",
 }
@@ -164,6 +165,9 @@ def _new_events(scheduler: Scheduler, said: Counter[str]) -> Iterator[dict[str, 
         yield {"kind": "night", "what": f"night {scheduler.question.night}", "status": status}
     for name, cut in _since(scheduler.cuts, "cut", said):
         yield {"kind": "cut", "what": name, "status": counted_as(len(cut.regions), "region")}
+    for signature, why in _since(scheduler.put_back, "later", said):
+        what = f"{scheduler.regions[signature].name} {signature[:8]}"
+        yield {"kind": "region", "what": what, "status": "put back", "reason": why}
     for signature, decided in _since(scheduler.decided, "region", said):
         yield {
             "kind": "region",

@@ -108,6 +108,21 @@ MOST_OF_THE_REST = 1 / 3
 """No region takes more of what is left of the budget."""
 
 
+INTERPRETED_BEGIN_S, INTERPRETED_OP_S = 12.0, 8.0
+"""A draft for a norm of five operations takes 20 to 50 s on two cores without a GPU, for a
+transformer's block of two dozen more than 200 s: compiling its schedules, then some forty calls in
+the interpreter, whose programs run one after the other."""
+BEGIN_S, OP_S = 30.0, 6.0
+"""On a GPU: a whole layer takes three times as long to search as its parts (docs/nightly.md)."""
+
+
+def draft_seconds(region: Region, interpreted: bool) -> float:
+    """A guess at the wall seconds of one draft and its judgement, by the operations of `region`."""
+    ops = region.device_ops or len(region.ops)
+    begin_s, op_s = (INTERPRETED_BEGIN_S, INTERPRETED_OP_S) if interpreted else (BEGIN_S, OP_S)
+    return begin_s + op_s * ops
+
+
 class WaitingRegions(NamedTuple):
     """The regions that wait beside one: how many, and the sum of their scores."""
 
