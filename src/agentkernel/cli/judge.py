@@ -97,4 +97,6 @@ def profile(flags: ProfileFlags) -> None:
         elif found is not None:
             for part in profile_parts(found):
                 screen.print(part)
-    raise typer.Exit(refusal_code(verdict) if found is None else 1 if isinstance(found, ProfileFailed) else 0)
+    raise typer.Exit(
+        refusal_code(verdict) if found is None else 1 if isinstance(found, ProfileFailed) else 0
+    )

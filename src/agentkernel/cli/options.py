@@ -560,7 +560,7 @@ class ProfileFlags:
     candidate: CandidateFile
     subject: Subject
     target: TargetName = None
-    allowed: Allowed = Allowed(policy="any")
+    allowed: Allowed = Allowed()
     settings: SettingsFlags = SettingsFlags()
     allow_unsandboxed: AllowUnsandboxed = False
     remote: RemoteUrl = None

@@ -84,6 +84,8 @@ class RunSummary(Frozen):
     target: str = ""
     status: str = "unfinished"
     error: str | None = None
+    began: bool = True
+    """False where the check of its inputs ended it, before anything was tried."""
 
 
 @dataclass(frozen=True)
@@ -441,6 +443,7 @@ def _summary(folder: Path) -> RunSummary:
         problem=manifest.problem.name,
         target=manifest.target,
         status=_status(folder / "result.json"),
+        began=not _failed_at_once(folder),
     )
 
 
@@ -449,12 +452,24 @@ class _StatusLine(Frozen):
     status: str
     interrupted: bool = False
     candidate: str | None = None
+    drafts: int = 0
 
 
 def _status_line(path: Path) -> _StatusLine | None:
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
         return _StatusLine.model_validate_json(read_regular_text(path))
     return None
+
+
+def _failed_at_once(folder: Path) -> bool:
+    """Whether the run failed for good with nothing drafted, as where its inputs do not fit."""
+    found = _status_line(folder / "result.json")
+    return (
+        found is not None
+        and found.status == "failed"
+        and found.drafts == 0
+        and not (found.interrupted)
+    )
 
 
 def _status(path: Path) -> str:

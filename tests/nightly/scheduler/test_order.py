@@ -98,7 +98,7 @@ class Night:
 
 
 def test_what_is_cheap_for_its_gain_begins(tmp_path: Path) -> None:
-    model = region("complete", "", 1.0, 60)
+    model = region("complete", "", 1.0, 60).evolve(ops=("aten.linear", "aten.add"))
     assert model.score > NORM.score
     with Library(tmp_path / "library.sqlite") as store:
         night = Night(tmp_path, None, store, (model, NORM))
@@ -147,6 +147,12 @@ def test_a_killed_night_takes_a_region_up_where_it_was_put_back(tmp_path: Path) 
         again.run(needed)
     assert again.jobs == [], "every answer is on the books"
     assert again.status() == whole.status()
+
+
+def test_a_product_takes_the_interpreter_longer_than_a_norm() -> None:
+    linear = NORM.evolve(ops=("aten.linear",), device_ops=1)
+    assert draft_seconds(linear, True) > 2 * draft_seconds(NORM, True)
+    assert draft_seconds(linear, False) < draft_seconds(NORM, False)
 
 
 @pytest.mark.parametrize("interpreted", [False, True])

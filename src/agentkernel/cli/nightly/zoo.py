@@ -443,7 +443,10 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
     gpu = gpu_of(resolved)
     locks = cache_folder() / "locks"
     runs = Path(settings.runs).resolve() / ".nights"
-    with counting("reading the zoo", silent=asked.as_json), printing_to_stderr():  # the files of models are imported
+    with (
+        counting("reading the zoo", silent=asked.as_json),
+        printing_to_stderr(),
+    ):  # the files of models are imported
         parts = parts_of(zoo)
     wanted = NightOptions(
         zoo=zoo,
