@@ -192,7 +192,9 @@ def test_a_crash_before_any_candidate_is_a_failure_that_resume_mends(tmp_path: P
     assert end.status == "verified"
 
 
-def test_inputs_that_do_not_fit_leave_a_failed_run(tmp_path: Path) -> None:
+def test_inputs_that_do_not_fit_leave_a_failed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Misfit(FakeWorkshop):
         @contextmanager
         def equip(self, *given: Any) -> Iterator[Deps]:
@@ -210,6 +212,9 @@ def test_inputs_that_do_not_fit_leave_a_failed_run(tmp_path: Path) -> None:
     assert result.reason == "The forward raised. Next: check shapes."
     assert "interrupted" not in (folder / "report.md").read_text()
     assert "resume" not in answer_sentence(result, None)
+    assert not list_runs(tmp_path / "runs")[0].began
+    assert cli(["runs", "--runs", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out == "1 run failed before a draft; --json names them.\n"
 
 
 def test_a_retrieved_document_changes_a_recorded_decision(tmp_path: Path) -> None:
@@ -357,7 +362,8 @@ def test_a_run_that_its_time_limit_ended_goes_on_with_more(tmp_path: Path) -> No
     wrong = Script("wrong", failure=mismatch(), repaired=False)
     shop = FakeWorkshop((wrong, Script("right")), on_judge=judged)
     first = run(request(tmp_path, "budget.time_s=2.0", "budget.repairs=0"), workshop=shop)
-    assert first.out_of_time and first.status == "kept_original"
+    assert first.out_of_time
+    assert first.status == "kept_original"
     go_on = f"Out of time. Go on with: agentkernel resume {first.run} --time 10m"
     assert go_on in answer_sentence(first, None).replace(f"{tmp_path / 'runs'}/", "")
     assert resume(first.run, runs=tmp_path / "runs", workshop=shop) == first
@@ -365,7 +371,8 @@ def test_a_run_that_its_time_limit_ended_goes_on_with_more(tmp_path: Path) -> No
     judgements = len(shop.judged)
     seen: list[Event] = []
     end = resume(first.run, seen.append, runs=tmp_path / "runs", workshop=shop, more_s=60.0)
-    assert end.status == "verified" and end.candidate is not None
+    assert end.status == "verified"
+    assert end.candidate is not None
     assert len(shop.judged) == judgements + 1, "what was judged is not judged again"
     assert any(isinstance(item, VerdictReached) and item.reused for item in seen)
     started = next(item for item in seen if isinstance(item, RunStarted))

@@ -50,13 +50,15 @@ def test_what_is_slow_on_purpose_gets_no_ordinary_case_left_out(judged, sources,
     source = sources.NORM.replace(SIZE, f"{SIZE}\n        assert x.shape[0] != 257")
     monkeypatch.setattr(judge_module, "LONGEST_S", 0.0)
     verdict = judged(sources.NORM_PROBLEM, source)
-    assert not verdict.accepted and not verdict.undecided
+    assert not verdict.accepted
+    assert not verdict.undecided
     assert "AssertionError" in str(verdict.failure)
 
 
 def test_an_endless_loop_is_neither_accepted_nor_said_to_be_wrong(judged, sources):
     source = sources.NORM.replace(SIZE, f"        while True:\n            pass\n{SIZE}")
     verdict = judged(sources.NORM_PROBLEM, source, time_limit_s=2.0)
-    assert not verdict.accepted and verdict.gate == "run"
+    assert not verdict.accepted
+    assert verdict.gate == "run"
     assert verdict.undecided == f"{NOT_JUDGED}: the interpreter gave no answer within 4 s a call"
     assert verdict.answer == verdict.undecided

@@ -108,7 +108,7 @@ MOST_OF_THE_REST = 1 / 3
 """No region takes more of what is left of the budget."""
 
 
-INTERPRETED_BEGIN_S, INTERPRETED_OP_S, INTERPRETED_PRODUCT_S = 10.0, 1.5, 40.0
+INTERPRETED_BEGIN_S, INTERPRETED_OP_S, INTERPRETED_PRODUCT_S = 20.0, 1.5, 40.0
 """A draft for a norm of six operations takes 20 s on two cores without a GPU, for a transformer's
 block with four products and attention more than 200 s: compiling its schedules, then some forty
 calls in the interpreter, where each of a product's programs takes milliseconds."""

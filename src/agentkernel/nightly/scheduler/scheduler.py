@@ -157,7 +157,7 @@ class RegionQueue:
 
 LEAST_S = 20.0
 """A draft is not begun with less."""
-ROOM = 1.5
+ROOM = 3.0
 """A draft may take so many times what it is thought to take, where that is within a third of what
 is left."""
 MOST_TURNS_MORE = 2

@@ -126,7 +126,7 @@ def _drawn(chart: Chart, frame: Frame) -> list[str]:
 
 TITLE_X = 12
 """Where the title of the upright axis stands: its letters reach from 10 pixels before to 4 past."""
-TICK_GAP = 6
+TICK_AWAY = 6
 
 
 def _beside_ticks(chart: Chart, frame: Frame) -> Frame:
@@ -135,7 +135,7 @@ def _beside_ticks(chart: Chart, frame: Frame) -> Frame:
     if not chart.y.title:
         return frame
     widest = max((len(text) for _, text in chart.y.ticks(frame.up)), default=0)
-    needed = math.ceil(TITLE_X + 4 + TICK_GAP + LETTER * widest)
+    needed = math.ceil(TITLE_X + 4 + TICK_AWAY + LETTER * widest)
     return frame._replace(left=max(frame.left, needed))
 
 
@@ -154,7 +154,7 @@ def _grid(chart: Chart, frame: Frame) -> Iterator[str]:
     for value, text in chart.y.ticks(frame.up):
         y = low - chart.y.place(value) * frame.up
         yield _line(frame.left, y, right, y, "one" if value == chart.base else "grid")
-        yield _text(frame.left - TICK_GAP, y + 4, text, anchor="end")
+        yield _text(frame.left - TICK_AWAY, y + 4, text, anchor="end")
     yield _text(frame.left + frame.across / 2, low + 35, chart.x.title, "title")
     turn = f'<g transform="translate({TITLE_X} {frame.top + frame.up / 2:.1f}) rotate(-90)">'
     yield f"{turn}{_text(0, 0, chart.y.title, 'title')}</g>" if chart.y.title else ""

@@ -89,7 +89,8 @@ class CaseRunner:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
     `observed` gathers what its calls show together; `refused` has the numbers of those that it
     refused to record gradients of, `asked` what the original's graph calls at the sizes of each.
-    `pace` is told how long its calls take. `inference`: calls are made, and their inputs come, under torch.inference_mode()."""
+    `pace` is told how long its calls take. `inference`: calls are made, and their inputs come,
+    under torch.inference_mode()."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Findings:
     gradients: bool | None = None
     kernelbench: bool | None = False
     left_out: set[CaseShape] = field(default_factory=set)
-    """Shapes at which a call would take minutes in the interpreter, as the `pace` of others says."""
+    """Shapes at which a call would take minutes in the interpreter, by the `pace` of others."""
     pace: Pace = field(default_factory=Pace)
 
     def leave_out(self, shape: CaseShape, seconds: float) -> None:
