@@ -109,7 +109,7 @@ def test_a_judgement_that_this_machine_cannot_decide_is_an_answer(jobs: Jobs) ->
     assert ended(python(jobs, "import sys; sys.exit(4)", tool="judge")).state() == "failed"
 
 
-FAILED_RUN = "import sys; print('{\"kind\": \"run_started\", \"run\": \"m-1\"}'); sys.exit(%d)"
+FAILED_RUN = 'import sys; print(\'{"kind": "run_started", "run": "m-1"}\'); sys.exit(%d)'
 
 
 @pytest.mark.parametrize(("code", "offered"), [(1, False), (4, True)])
