@@ -561,7 +561,7 @@ class ProfileFlags:
     candidate: CandidateFile
     subject: Subject
     target: TargetName = None
-    allowed: Allowed = Allowed(policy="any")
+    allowed: Allowed = Allowed()
     settings: SettingsFlags = SettingsFlags()
     allow_unsandboxed: AllowUnsandboxed = False
     remote: RemoteUrl = None
@@ -615,6 +615,13 @@ class ResumeFlags:
             help="The name of a run or a chat; 'last' is what was used last of both.",
         ),
     ] = LAST
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            help="More wall time, also for a run that its time limit ended: 90s, 10m, 1h.",
+        ),
+    ] = None
     runs: Runs = None
     settings: SettingsFlags = SettingsFlags()
     unpickle: Unpickle = False

@@ -42,6 +42,8 @@ def answer_sentence(result: Result, certificate: Certificate | None) -> str:
     if result.candidate and margin is not None:
         parts.append(f"error {margin:.2g} of allowed at worst")
     text = ", ".join(parts)
+    if result.ended_by_time and not result.interrupted:
+        return f"{text}. Out of time. Go on with: {extension_command(result)}"
     if not result.interrupted:
         return text
     kept = count(result.drafts, "draft")
@@ -53,6 +55,14 @@ def surely_faster(result: Result) -> bool:
     """True where the 95% interval of a handed-over drop-in lies above 1."""
     low = result.speedup_ci95[0] if result.speedup_ci95 is not None else 0.0
     return bool(result.candidate) and result.measured and low > 1.0
+
+
+MORE_TIME = "10m"
+
+
+def extension_command(result: Result) -> str:
+    """What goes on with a run that its time limit ended."""
+    return f"agentkernel resume {_resumed_as(result)} --time {MORE_TIME}"
 
 
 def _resumed_as(result: Result) -> str:

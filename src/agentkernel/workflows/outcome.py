@@ -117,6 +117,13 @@ class Result(Frozen):
     replayed: bool = False
     """The answers are another run's: the tokens and the cost are what they took there."""
     interrupted: bool = False
+    out_of_time: bool = False
+    """The time limit ended it: with more time it goes on."""
+
+    @property
+    def ended_by_time(self) -> bool:
+        """Whether the time limit ended it, by its reason where a record is from before it said."""
+        return self.out_of_time or LIMIT in self.reason or OUT_OF_TIME in self.reason
 
     @property
     def asked_models(self) -> bool:
@@ -468,6 +475,8 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     left = ", ".join(item.candidate.id for item in own if item.aside == OUT_OF_TIME)
     more = f" ({left}: {OUT_OF_TIME})" if left else ""
     stop = f"the last one stopped at the gate {last.gate!r}: {why}"
+    if last.undecided:
+        stop = f"the last one {last.undecided}"
     return f"{count} drafted, {NONE_ACCEPTED}{more}; {stop}"
 
 

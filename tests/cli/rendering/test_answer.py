@@ -60,7 +60,8 @@ def measured(**changes: object) -> Result:
                 baseline="eager",
                 reason="c1 was drafted; the time limit of 60 s was over before it was judged",
             ),
-            "No kernel was judged in time: eager is kept",
+            "No kernel was judged in time: eager is kept. Out of time. Go on with: "
+            "agentkernel resume layernorm-1 --time 10m",
             "yellow",
         ),
         (

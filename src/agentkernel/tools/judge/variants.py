@@ -22,6 +22,7 @@ import torch
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import DataStructure, InputSpec, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.verdict import Failure
+from agentkernel.runtime.stages import at
 from agentkernel.storage.source_text import parse_source, read_literal
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case
@@ -93,6 +94,7 @@ def judge_variants(
             runner: CaseRunner | None = None
             of: LoadedProblem | None = None
             while left and worker.alive:
+                at(f"{len(variants) - len(left)} of {len(variants)} done")
                 item = left.pop(0)
                 if item.loaded is not of:
                     of = item.loaded
