@@ -59,6 +59,8 @@ TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs
 """Labels whose parts look like requests of their own."""
 CONTRARY = ({"save", "export"}, {"undo", "redo"})
 """Pairs of which one line asks for one."""
+HAS_AN_END = ("run", "stop_at", "budget")
+"""Of which "and stop" says nothing more: "run 3 more and stop"."""
 ASIDES = ("thanks", "decline", "none")
 MOST_OFFERED = 2
 CUT = re.compile(
@@ -72,6 +74,10 @@ OWNED = re.compile(
 NOUN_BEHIND = re.compile(r"\d+ [a-z]", re.I)
 ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
 A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
+ANOTHER = re.compile(
+    r"(?:please |can you |could you |let's )*(?:try|make|build|write|give me) (?:a|an|another|one)\b"
+)
+"""A candidate that is to be made: "try a version with 4 warps"."""
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
 HARMLESS_IF = re.compile(
     r"\b(?:even if|(?:not |n't |dont |never )(?:mind|care|matter|worry) (?:about it )?if"
@@ -84,10 +90,11 @@ CONDITION = re.compile(r"\b(?:if|unless|in case|otherwise|provided|as long as|wh
 NEGATION = re.compile(
     r"\b(?:not|no|never|without|cannot|nothing|avoid|\w+n't|dont|doesnt|wont|cant)\b", re.I
 )
+NO_OBJECTION = re.compile(r"\b(?:don't|do not|dont|wouldn't|no) (?:mind|problem|objections?)\b")
 MAY_BE_NEGATED = NEGATIVE | frozenset(
     {
         "knob=tensor_cores=0", "knob=persistent=0", "knob=split_k=0", "knob=deterministic",
-        "knob=registers", "module", "decline", "undo", "return_to", "reject", "stop", "less_memory",
+        "knob=registers", "module", "decline", "policy=any", "redo", "undo", "return_to", "reject", "stop", "less_memory",
     }
 )  # fmt: skip
 """Changes that people also ask for with a "not"."""
@@ -172,6 +179,8 @@ SPEAKER = re.compile(
     r"(?!.*\b(?:until|unless|want|wish|would like|prefer|should|must)\b)",
     re.I,
 )
+ENDS = re.compile(r"\b(?:quit|exit|bye|done|finished|close|end|through)\b", re.I)
+"""A word that ends the session; "I have to leave at noon" beside a request says why."""
 FRAGMENT = re.compile(r"(?:in|of|per|by|including) (?!case\b|order\b|general\b)", re.I)
 """A part that says more of what stands before it: "in dollars"."""
 LEADS = re.compile(
@@ -247,6 +256,8 @@ class Part:
         """True where it clearly is a request of its own."""
         clear = self.best.is_request and self.best.probability >= SURE_OF_A_PART
         clear = clear and not FRAGMENT.match(self.shown)
+        if self.best.label == "quit" and SPEAKER.match(self.shown) and not ENDS.search(self.shown):
+            return False
         return clear and not (changes_nothing(self.best.label) and STATES.match(self.shown))
 
     @cached_property
@@ -295,6 +306,11 @@ class Part:
         other = best.label not in (label, *ASIDES) and not changes_nothing(best.label)
         unfilled = best.label not in (label, *ASIDES) and not best.is_request
         return best.probability >= WORTH_ASKING and (other or unfilled) and not self.is_aside
+
+    def asks_otherwise(self, best: Ranked) -> bool:
+        """True where it is more likely another request than an aside of `best`."""
+        other = self.best.label not in (best.label, *ASIDES) and not self.is_aside
+        return other and self.best.probability >= SURE_OF_A_PART and len(self.clause.words) > 1
 
     def may_be(self, label: str) -> bool:
         """True where `label` is among the likeliest of a part of a line that has it."""
@@ -408,6 +424,8 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     if not all(_may_be_done(part, part.best) for part in strong) or _is_held_up(whole, strong):
         return _offered(whole, strong)
     named = [part for part in strong if part.best.label not in ASIDES]
+    if any(part.best.label in HAS_AN_END for part in named):
+        named = [part for part in named if part.best.label != "stop"]
     led_up_to = [part for part in named if part.is_aside]
     if len(led_up_to) < len(named) and whole.best.probability >= SURE_OF_ALL:
         named = [part for part in named if part not in led_up_to]
@@ -444,6 +462,7 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     told_all = best.label in TELLS_ALL and best.probability >= SURE_OF_ALL
     lost = any(part.is_lost(best.label) for part in parts)
     fits = fits or best.label == "ask_docs" or ((looks or told_all) and not lost)
+    fits = fits or (sure >= SURE_OF_ALL and not any(part.asks_otherwise(best) for part in parts))
     fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
     least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
@@ -478,13 +497,13 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
         or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
     ):
         return False
-    if ranked.label.startswith("knob") and THE_ONE.search(shown):
+    if ranked.label.startswith("knob") and THE_ONE.search(shown) and not ANOTHER.match(shown):
         return False
     if ranked.label not in ("stop_at", "budget") and WAITS.search(shown):
         return False
     if "before" in part.clause.words and ranked.label != "return_to":
         return False
-    negated = NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED
+    negated = NEGATION.search(NO_OBJECTION.sub("", shown)) and ranked.label not in MAY_BE_NEGATED
     if negated and not part.denies_in_an_explanation:
         return False
     return not part.is_asked

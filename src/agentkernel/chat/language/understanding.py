@@ -482,6 +482,8 @@ def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
         return _held_by(rules.intents) >= _held_by(ranked.requests)
     if read > found:
         more = read - found - {"run"}
+        if "quit" in more:
+            return False
         return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
     return read < found and ranked.probability < SURE_OF_A_CHANGE
 
@@ -499,12 +501,19 @@ def _as_ranked(
     other = two_meanings(shown, ranked.requests)
     if other is not None:
         return Ambiguous(text=shown, options=(other, ranked.requests))
-    if isinstance(rules, Understood) and ranked.probability < SURE_OF_A_CHANGE:
+    if isinstance(rules, Understood) and ranked.probability < _least_over(rules, ranked):
         return Ambiguous(text=shown, options=(ranked.requests, rules.intents))
     tags = with_values(tag_tokens(tokenise(shown), context))
     intents = of_the_last(shown, ranked.requests, context)
     found = resolve_requests(list(intents), shown)
     return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
+
+
+def _least_over(rules: Understood, ranked: RankedReading) -> float:
+    """How sure the ranking must be where the rules read something else."""
+    both = (*rules.intents, *ranked.requests)
+    looks = all(changes_nothing(item.name) for item in both)
+    return SURE_OF_A_LOOK_OVER_ANOTHER if looks else SURE_OF_A_CHANGE
 
 
 def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
@@ -514,11 +523,13 @@ def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
     spoken = any(item.name in SPOKEN for item in read)
     if strict or spoken or ranked.likeliest in (*ASIDES, "approve"):
         return True
-    if all(changes_nothing(item.name) for item in read):
-        return not speaks_against(ranked, read)
+    looks = all(changes_nothing(item.name) for item in read)
+    if looks and speaks_against(ranked, read):
+        return False
     return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
 
 
+SURE_OF_A_LOOK_OVER_ANOTHER = 0.75
 LEAST_OF_THE_RULES = 0.2
 LEAST_OF_ONE_MORE = 0.1
 """How likely what the rules alone have read must be."""
