@@ -57,6 +57,9 @@ LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
 TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs")
 """Labels whose parts look like requests of their own."""
+TELL_ALL_BY = frozenset(
+    {*TELLS_ALL, "cannot=message", "cannot=judge", "cannot=rounding", "cannot=tolerance"}
+)
 CONTRARY = ({"save", "export"}, {"undo", "redo"})
 """Pairs of which one line asks for one."""
 HAS_AN_END = ("run", "stop_at", "budget")
@@ -312,6 +315,14 @@ class Part:
         other = self.best.label not in (best.label, *ASIDES) and not self.is_aside
         return other and self.best.probability >= SURE_OF_A_PART and len(self.clause.words) > 1
 
+    def is_dropped_by(self, found: RankedReading) -> bool:
+        """True where it is a request that `found` does without it."""
+        covered = {*found.labels, *ASIDES, "quit"}
+        if not found.requests or self.best.label in covered or set(found.labels) & TELL_ALL_BY:
+            return False
+        clear = self.best.is_request and self.best.probability >= SURE_OF_A_CHANGE
+        return clear and len(self.clause.words) >= LEAST_WORDS and not self.is_aside
+
     def may_be(self, label: str) -> bool:
         """True where `label` is among the likeliest of a part of a line that has it."""
         return self.shares.get(label, 0.0) >= LEAST_IN_A_PART
@@ -332,6 +343,10 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
         found = _of_parts(whole, parts, strong)
     if _drops_a_figure(whole, found):
         found = RankedReading(options=(found.requests,))
+    dropped = [part for part in parts if part.is_dropped_by(found)] if len(parts) > 1 else []
+    if dropped:
+        more = tuple(item for part in dropped for item in part.best.requests)
+        found = RankedReading(options=((*found.requests, *more), found.requests))
     most = {
         label: max([share, *(part.shares[label] for part in parts if part.clause.tags)])
         for label, share in whole.shares.items()

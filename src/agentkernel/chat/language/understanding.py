@@ -453,7 +453,8 @@ def _decided(
     if ranked.requests and not _overruled(rules, ranked):
         return _as_ranked(rules, ranked, context, shown)
     if isinstance(rules, Understood):
-        if ranked.requests or _is_likely(rules.intents, ranked):
+        fuller = any(_labels(option) > _labels(rules.intents) for option in ranked.options)
+        if ranked.requests or (not fuller and _is_likely(rules.intents, ranked)):
             return rules
         options = dict.fromkeys((rules.intents, *ranked.options))
         return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
@@ -469,15 +470,14 @@ def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
     from or one reading that is more than the other."""
     if isinstance(rules, Ambiguous):
         asks = all(changes_nothing(item.name) for option in rules.options for item in option)
-        sizes = [set(map(label_of, option)) for option in rules.options]
+        sizes = [_labels(option) for option in rules.options]
         nested = any(one < other for one in sizes for other in sizes)
         return len(sizes) > 1 and (asks or nested)
     if not isinstance(rules, Understood):
         return False
     if isinstance(resolve_requests(list(ranked.requests), ""), Ambiguous):
         return True
-    read = {label_of(item) for item in rules.intents}
-    found = {label_of(item) for item in ranked.requests}
+    read, found = _labels(rules.intents), _labels(ranked.requests)
     if read == found:
         return _held_by(rules.intents) >= _held_by(ranked.requests)
     if read > found:
@@ -485,7 +485,11 @@ def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
         if "quit" in more:
             return False
         return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
-    return read < found and ranked.probability < SURE_OF_A_CHANGE
+    return False
+
+
+def _labels(requests: Sequence[Intent]) -> set[str]:
+    return {label_of(item) for item in requests}
 
 
 def _held_by(requests: Sequence[Intent]) -> int:
