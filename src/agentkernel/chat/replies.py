@@ -19,7 +19,6 @@ from agentkernel.domain.knowledge import Hit
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.workflows.outcome import Result
 
-
 MOST_SHOWN = 100
 """Characters of an answer in a listing."""
 

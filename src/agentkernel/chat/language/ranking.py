@@ -45,6 +45,8 @@ SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.9
 """From here on the whole line is one request, whatever its parts look like."""
+CERTAIN = 0.98
+"""From here on a part is a request, though its words may also lead up to one."""
 WORTH_ASKING = 0.25
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
@@ -53,6 +55,7 @@ MOST_RANKED = 4
 SPOKEN = frozenset({"approve", "decline", "quit"})
 LEAST_OF_WHAT_WAS_READ = 0.1
 LEAST_IN_A_PART = 0.08
+LIKELY_IN_A_PART = 0.4
 LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
 TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs")
@@ -77,8 +80,15 @@ OWNED = re.compile(
 NOUN_BEHIND = re.compile(r"\d+ [a-z]", re.I)
 ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
 A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
+ABOUT_A_TEXT = re.compile(r"\bin the (?:docs|documentation|readme|paper|slides)\b")
+TIMID = re.compile(
+    r"\b(?:safe|shy|timid|careful|caution|cautious|conservative|afraid|scared|hold|worry|mind|matter"
+    r"|care|tame|small|baby|tweaks?|play|fear|incremental|if (?:some|most|many))\b"
+)
+"""What is not to be where more daring is wanted: "don't be so careful"."""
 ANOTHER = re.compile(
-    r"(?:please |can you |could you |let's )*(?:try|make|build|write|give me) (?:a|an|another|one)\b"
+    r"(?:please |can you |could you |let's )*(?:try|make|build|write|give me) "
+    r"(?:a|an|another|one)\b"
 )
 """A candidate that is to be made: "try a version with 4 warps"."""
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
@@ -97,7 +107,8 @@ NO_OBJECTION = re.compile(r"\b(?:don't|do not|dont|wouldn't|no) (?:mind|problem|
 MAY_BE_NEGATED = NEGATIVE | frozenset(
     {
         "knob=tensor_cores=0", "knob=persistent=0", "knob=split_k=0", "knob=deterministic",
-        "knob=registers", "module", "decline", "policy=any", "redo", "undo", "return_to", "reject", "stop", "less_memory",
+        "knob=registers", "module", "decline", "policy=any", "redo", "undo",
+        "return_to", "reject", "stop", "less_memory",
     }
 )  # fmt: skip
 """Changes that people also ask for with a "not"."""
@@ -312,8 +323,9 @@ class Part:
 
     def asks_otherwise(self, best: Ranked) -> bool:
         """True where it is more likely another request than an aside of `best`."""
-        other = self.best.label not in (best.label, *ASIDES) and not self.is_aside
-        return other and self.best.probability >= SURE_OF_A_PART and len(self.clause.words) > 1
+        other = self.best.label not in (best.label, *ASIDES, "quit") and not self.is_aside
+        least = SURE_OF_A_PART if best.label in TELLS_ALL else LIKELY_IN_A_PART
+        return other and self.best.probability >= least and len(self.clause.words) > 1
 
     def is_dropped_by(self, found: RankedReading) -> bool:
         """True where it is a request that `found` does without it."""
@@ -441,7 +453,7 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     named = [part for part in strong if part.best.label not in ASIDES]
     if any(part.best.label in HAS_AN_END for part in named):
         named = [part for part in named if part.best.label != "stop"]
-    led_up_to = [part for part in named if part.is_aside]
+    led_up_to = [part for part in named if part.is_aside and part.best.probability < CERTAIN]
     if len(led_up_to) < len(named) and whole.best.probability >= SURE_OF_ALL:
         named = [part for part in named if part not in led_up_to]
     asked = [part.best for part in named] or [strong[0].best]
@@ -477,7 +489,8 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     told_all = best.label in TELLS_ALL and best.probability >= SURE_OF_ALL
     lost = any(part.is_lost(best.label) for part in parts)
     fits = fits or best.label == "ask_docs" or ((looks or told_all) and not lost)
-    fits = fits or (sure >= SURE_OF_ALL and not any(part.asks_otherwise(best) for part in parts))
+    clearly = sure >= SURE_OF_ALL and best.label not in ASIDES
+    fits = fits or (clearly and not any(part.asks_otherwise(best) for part in parts))
     fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
     least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
@@ -511,6 +524,10 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
         or OTHERS.match(shown)
         or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
     ):
+        return False
+    if ABOUT_A_TEXT.search(shown) and ranked.label not in ("save", "export"):
+        return False
+    if ranked.label == "more_aggressive" and NEGATION.search(shown) and not TIMID.search(shown):
         return False
     if ranked.label.startswith("knob") and THE_ONE.search(shown) and not ANOTHER.match(shown):
         return False

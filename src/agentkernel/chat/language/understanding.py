@@ -35,7 +35,6 @@ from agentkernel.chat.language.example_reader import (
 )
 from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
-from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions, read_why_not
@@ -505,19 +504,12 @@ def _as_ranked(
     other = two_meanings(shown, ranked.requests)
     if other is not None:
         return Ambiguous(text=shown, options=(other, ranked.requests))
-    if isinstance(rules, Understood) and ranked.probability < _least_over(rules, ranked):
+    if isinstance(rules, Understood) and ranked.probability < SURE_OF_A_CHANGE:
         return Ambiguous(text=shown, options=(ranked.requests, rules.intents))
     tags = with_values(tag_tokens(tokenise(shown), context))
     intents = of_the_last(shown, ranked.requests, context)
     found = resolve_requests(list(intents), shown)
     return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
-
-
-def _least_over(rules: Understood, ranked: RankedReading) -> float:
-    """How sure the ranking must be where the rules read something else."""
-    both = (*rules.intents, *ranked.requests)
-    looks = all(changes_nothing(item.name) for item in both)
-    return SURE_OF_A_LOOK_OVER_ANOTHER if looks else SURE_OF_A_CHANGE
 
 
 def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
@@ -533,7 +525,6 @@ def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
     return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
 
 
-SURE_OF_A_LOOK_OVER_ANOTHER = 0.75
 LEAST_OF_THE_RULES = 0.2
 LEAST_OF_ONE_MORE = 0.1
 """How likely what the rules alone have read must be."""
@@ -565,20 +556,9 @@ def _by_words(shown: str, context: IntentContext) -> tuple[Intent, ...]:
     """What the words of a kernel or of the hour at it ask for, before the grammar."""
     return (
         read_kernel_words(shown, context)
-        or read_halves(shown, context, _alone)
         or read_questions(shown, context)
         or read_wishes(shown, context)
     )
-
-
-def _alone(half: str, context: IntentContext) -> Understanding:
-    """The reading of one half of a sentence, which is not halved again."""
-    wished = read_questions(half, context) or read_wishes(half, context)
-    if wished:
-        return Understood(intents=wished)
-    tags = with_values(tag_tokens(tokenise(half), context))
-    found = _meant(tags, context, half) if tags else _not_understood(half, "No words in it.")
-    return _in_force(found, tags, context, half) if isinstance(found, Understood) else found
 
 
 def _in_force(

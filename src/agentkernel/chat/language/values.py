@@ -75,7 +75,7 @@ RULED_OUT_FIRST = re.compile(
     r"|\bper (?:block|program|cta|sm|warp)\b",
     re.I,
 )
-"""A number that is not wanted, before the one that is: "not 4 warps, 8"; and "2 warps per block"."""
+"""A number that is not wanted, before the one that is: "not 4 warps, 8"; "2 per block"."""
 NUMBER = re.compile(r"(?<![\w.])(\d{1,6})(?![\w.%]|\.\d)")
 NAMED_NUMBER = re.compile(r"\b(?:num_?)?(?:warps|stages|max_?n?regs?|block(?:_size)?)[=: ]*(\d+)\b")
 TILE = re.compile(r"\b(\d+) ?(?:x|×|\*|by) ?(\d+)(?: ?(?:x|×|\*|by) ?(\d+))?\b")
