@@ -332,6 +332,8 @@ class Part:
         covered = {*found.labels, *ASIDES, "quit"}
         if not found.requests or self.best.label in covered or set(found.labels) & TELL_ALL_BY:
             return False
+        if changes_nothing(self.best.label) and STATES.match(self.shown):
+            return False
         clear = self.best.is_request and self.best.probability >= SURE_OF_A_CHANGE
         return clear and len(self.clause.words) >= LEAST_WORDS and not self.is_aside
 

@@ -35,6 +35,7 @@ from agentkernel.chat.language.example_reader import (
 )
 from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
+from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions, read_why_not
@@ -556,9 +557,20 @@ def _by_words(shown: str, context: IntentContext) -> tuple[Intent, ...]:
     """What the words of a kernel or of the hour at it ask for, before the grammar."""
     return (
         read_kernel_words(shown, context)
+        or read_halves(shown, context, _alone)
         or read_questions(shown, context)
         or read_wishes(shown, context)
     )
+
+
+def _alone(half: str, context: IntentContext) -> Understanding:
+    """The reading of one half of a sentence, which is not halved again."""
+    wished = read_questions(half, context) or read_wishes(half, context)
+    if wished:
+        return Understood(intents=wished)
+    tags = with_values(tag_tokens(tokenise(half), context))
+    found = _meant(tags, context, half) if tags else _not_understood(half, "No words in it.")
+    return _in_force(found, tags, context, half) if isinstance(found, Understood) else found
 
 
 def _in_force(

@@ -71,11 +71,9 @@ CONTRAST = re.compile(
 """What something is not to be: "batch 1 instead of 32", "fp16, not bf16"."""
 FROM_TO = re.compile(r"\bfrom \d+ (?=to \d)", re.I)
 RULED_OUT_FIRST = re.compile(
-    r"\bnot \d+ (?=\w+, (?:but )?\d)|\b\d+ (?=\w+ (?:is|are) (?:too|not enough)\b)"
-    r"|\bper (?:block|program|cta|sm|warp)\b",
-    re.I,
+    r"\b\d+ (?=\w+ (?:is|are) (?:too|not enough)\b)|\bper (?:block|program|cta|sm|warp)\b", re.I
 )
-"""A number that is not wanted, before the one that is: "not 4 warps, 8"; "2 per block"."""
+"""What is not wanted, before what is: "4 warps is too few, go to 8"; and "2 warps per block"."""
 NUMBER = re.compile(r"(?<![\w.])(\d{1,6})(?![\w.%]|\.\d)")
 NAMED_NUMBER = re.compile(r"\b(?:num_?)?(?:warps|stages|max_?n?regs?|block(?:_size)?)[=: ]*(\d+)\b")
 TILE = re.compile(r"\b(\d+) ?(?:x|×|\*|by) ?(\d+)(?: ?(?:x|×|\*|by) ?(\d+))?\b")
