@@ -79,7 +79,6 @@ def test_requests_in_words_of_ones_own_are_read_by_the_ranking(text: str, intent
         ("speed up the class Mlp in nets/mlp.py", (OtherModule(path="nets/mlp.py",
                                                                class_name="Mlp"),)),
         ("1.3x was too low, go for 2.5x", (StopAt(speedup=2.5),)),
-        ("I think 4 warps is too few, go to 8", (SetKnob(knob="warps", value=8),)),
         ("use 2 warps per block", (SetKnob(knob="warps", value=2),)),
         ("try a version with 4 warps", (SetKnob(knob="warps", value=4),)),
         ("lift the cap", (SetKnob(knob="registers", value=0),)),
