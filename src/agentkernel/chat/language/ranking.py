@@ -329,7 +329,7 @@ class Part:
 
     def is_dropped_by(self, found: RankedReading) -> bool:
         """True where it is a request that `found` does without it."""
-        covered = {*found.labels, *ASIDES, "quit"}
+        covered = {*found.labels, *ASIDES, "quit", "cannot=by_hand"}
         if not found.requests or self.best.label in covered or set(found.labels) & TELL_ALL_BY:
             return False
         if changes_nothing(self.best.label) and STATES.match(self.shown):
@@ -462,6 +462,9 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
     labels = tuple(dict.fromkeys(each.label for each in asked))
     least = min(each.probability for each in asked)
+    waits = any(each.label == "cannot=condition" for each in asked)
+    if waits and len(labels) > 1 and least < SURE_OF_A_CHANGE:
+        return _offered(whole, strong)
     if any(pair <= set(labels) for pair in CONTRARY):
         return _offered(whole, strong)
     against = whole.best.is_request and whole.best.label not in labels

@@ -485,7 +485,8 @@ def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
         if "quit" in more:
             return False
         return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
-    return False
+    by_hand = found - read == {"cannot=by_hand"} and bool(read)
+    return by_hand and ranked.probability < SURE_OF_A_CHANGE
 
 
 def _labels(requests: Sequence[Intent]) -> set[str]:
