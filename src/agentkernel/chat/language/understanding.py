@@ -522,8 +522,8 @@ def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
     if strict or spoken or ranked.likeliest in (*ASIDES, "approve"):
         return True
     looks = all(changes_nothing(item.name) for item in read)
-    if looks and speaks_against(ranked, read):
-        return False
+    if looks and (not ranked.options or speaks_against(ranked, read)):
+        return not speaks_against(ranked, read)
     return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
 
 
