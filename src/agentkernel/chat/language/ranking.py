@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
 
 SURE_OF_A_LOOK = 0.7
+TOLD_OF_A_KERNEL = ("fact=", "cannot=", "gpu")
+"""Looks that are read from 0.7 on: below 0.85 those into the session are wrong in one of three, by
+families held out, these in one of nine."""
 SURE_OF_A_CHANGE = 0.85
+"""Of a change, and of a look into the session."""
 SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.9
@@ -61,8 +65,17 @@ LEAST_WORDS = 3
 TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs")
 """Labels whose parts look like requests of their own."""
 TELL_ALL_BY = frozenset(
-    {*TELLS_ALL, "cannot=message", "cannot=judge", "cannot=rounding", "cannot=tolerance"}
-)
+    {
+        "cannot=condition", "sweep", "save", "cannot=message", "cannot=judge", "cannot=rounding",
+        "cannot=tolerance",
+    }
+)  # fmt: skip
+"""Labels that say of a change beside them why it is not made, or that are made of it."""
+PARTS_OF = {
+    "sweep": ("compare",), "cannot=targets": ("target", "gpu"),
+    "cannot=rounding": ("fact=accumulate",),
+}  # fmt: skip
+"""What a request is made of: "try 2, 4 and 8 warps and tell me which wins"."""
 CONTRARY = ({"save", "export"}, {"undo", "redo"})
 """Pairs of which one line asks for one."""
 HAS_AN_END = ("run", "stop_at", "budget")
@@ -329,12 +342,14 @@ class Part:
 
     def is_dropped_by(self, found: RankedReading) -> bool:
         """True where it is a request that `found` does without it."""
-        covered = {*found.labels, *ASIDES, "quit", "cannot=by_hand"}
-        if not found.requests or self.best.label in covered or set(found.labels) & TELL_ALL_BY:
+        best = self.best
+        if not found.requests or best.label in {*found.labels, *ASIDES, "quit", "cannot=by_hand"}:
             return False
-        if changes_nothing(self.best.label) and STATES.match(self.shown):
+        own = any(best.label in PARTS_OF.get(label, ()) for label in found.labels)
+        told = set(found.labels) & TELL_ALL_BY and not changes_nothing(best.label)
+        if own or told or (changes_nothing(best.label) and STATES.match(self.shown)):
             return False
-        clear = self.best.is_request and self.best.probability >= SURE_OF_A_CHANGE
+        clear = best.is_request and best.probability >= SURE_OF_A_CHANGE
         return clear and len(self.clause.words) >= LEAST_WORDS and not self.is_aside
 
     def may_be(self, label: str) -> bool:
@@ -470,7 +485,13 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     against = whole.best.is_request and whole.best.label not in labels
     if len(labels) == 1 and against and whole.best.probability >= least - MARGIN:
         return _offered(whole, strong)
-    if not looks and is_undecided(whole.clause.tags, found):
+    unsure = any(
+        each.probability < SURE_OF_A_CHANGE
+        and not changes_nothing(each.label)
+        and each.label != whole.best.label
+        for each in asked
+    )
+    if unsure or (not looks and is_undecided(whole.clause.tags, found)):
         return RankedReading(options=(found,))
     return RankedReading(found, labels=labels, probability=least)
 
@@ -497,7 +518,8 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     clearly = sure >= SURE_OF_ALL and best.label not in ASIDES
     fits = fits or (clearly and not any(part.asks_otherwise(best) for part in parts))
     fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
-    least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
+    told = best.label.startswith(TOLD_OF_A_KERNEL)
+    least = SURE_OF_A_LOOK if looks and told else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
         return _offered(whole, strong)
     if not looks and is_undecided(whole.clause.tags, best.requests):
