@@ -111,23 +111,6 @@ GRAMMAR_LESS = ("fact=", "cannot=", "knob=", "gpu", "module", "thanks", "show_ke
 """What the older sentences know no label for: there it stands under `none`."""
 CLEARLY = 0.25
 """The margin from which an older sentence under `none` is about one of these."""
-OUTGROWN = frozenset(
-    {
-        ("status", "fact=speed"), ("verify", "fact=accuracy"), ("verify", "fact=checked"),
-        ("export", "fact=package"), ("export", "fact=use"), ("export", "save"),
-        ("target", "gpu"), ("keep", "thanks"), ("return_to", "keep"), ("undo", "decline"),
-        ("history", "fact=checked"), ("help", "fact=use"),
-    }
-)  # fmt: skip
-"""Labels of older sentences with those of the families for the same words, whose answer holds what
-is asked ("how fast is it" has figures of its own), or that change less than was asked for."""
-SURELY = 0.9
-"""The share from which the families read an older sentence as theirs."""
-SAME_ANSWER = (
-    {"status", "fact=speed"}, {"verify", "fact=accuracy"}, {"verify", "fact=checked"},
-    {"roofline", "why_slow"}, {"profile", "why_slow"}, {"plan", "ideas"}, {"keep", "save"},
-)  # fmt: skip
-"""Labels each of whose answers holds what both are asked for."""
 SHARPNESS = 4.8
 """Scale of the margins, by which the likeliest label's share of a softmax is about how often it is
 right: by families held out."""
@@ -167,14 +150,10 @@ def _written_out(line: str) -> list[str]:
 
 
 def every_example() -> list[Example]:
-    """Those of the families, and the older ones that do not contradict them; of these under `none`
-    only what asks for nothing that has a label by now."""
+    """Those of the families, and the older ones; of these under `none` only what asks for nothing
+    that has a label by now."""
     older = [row for row in examples() if row.label not in ("fact", "cannot", "knob")]
-    new = [*families(), *transcripts()]
-    by_families = ranking(new, asides=False)
-    known = new + [
-        row for row in older if row.label != NONE and not _is_outgrown(row, by_families)
-    ]
+    known = [*families(), *transcripts(), *(row for row in older if row.label != NONE)]
     none = [row for row in older if row.label == NONE]
     rank = ranking(known, asides=False)
     return known + [
@@ -226,13 +205,6 @@ HELD = 2.0
 def sources_digest() -> str:
     """A name of all that the ranking is learned from."""
     return digest([*families(), *transcripts(), *examples()])
-
-
-def _is_outgrown(row: Example, by_families: Classifier) -> bool:
-    shares = by_families.probabilities(ranking_tags(row.text))
-    label = by_families.labels[int(shares.argmax())]
-    of_a_table = not row.source.startswith("written")
-    return not of_a_table and (row.label, label) in OUTGROWN and float(shares.max()) >= SURELY
 
 
 def _has_a_label(margins: Floats, rank: Classifier) -> bool:
@@ -359,13 +331,11 @@ def _vocabulary(tags: Sequence[Sequence[Tag]]) -> np.ndarray[tuple[int], np.dtyp
 
 
 class Score(NamedTuple):
-    """Of sentences: read rightly, asked back or refused, read as something else, and read as a
-    neighbour whose answer holds what is asked too."""
+    """Of sentences: read rightly, asked back or refused, and read as something else."""
 
     right: int
     asked: int
     misread: tuple[tuple[str, str, str], ...]
-    near: int
 
 
 def check_families(most: int, *, show: bool = False, folds: int = 5) -> None:
@@ -388,8 +358,7 @@ def check_families(most: int, *, show: bool = False, folds: int = 5) -> None:
         print(
             f"{name}, {len(left)} sentences: likeliest label right {likeliest:.3f}; whole reader: "
             f"understood {score.right / len(left):.3f}, asked back or refused "
-            f"{score.asked / len(left):.3f}, misread {len(score.misread) / len(left):.3f}, "
-            f"as a neighbour with the same answer {score.near / len(left):.3f}",
+            f"{score.asked / len(left):.3f}, misread {len(score.misread) / len(left):.3f}",
             flush=True,
         )
         if show:
@@ -401,7 +370,7 @@ def check_families(most: int, *, show: bool = False, folds: int = 5) -> None:
 
 def read_with(rank: Classifier, rows: Sequence[Example]) -> Score:
     """How the whole reader fares with this ranking in place of the shipped one."""
-    right, asked, near = 0, 0, 0
+    right, asked = 0, 0
     misread: list[tuple[str, str, str]] = []
     shipped, understanding._ranking = understanding._ranking, lambda: rank
     for row in rows:
@@ -414,12 +383,10 @@ def read_with(rank: Classifier, rows: Sequence[Example]) -> Score:
             row.label == NONE and labels <= {"thanks", "approve", "decline", "quit"}
         ):
             right, asked = right + (row.label == NONE), asked + (row.label != NONE)
-        elif {row.label, *labels} in SAME_ANSWER:
-            near += 1
         else:
             misread.append((row.text, row.label, " ".join(sorted(labels))))
     understanding._ranking = shipped
-    return Score(right, asked, tuple(misread), near)
+    return Score(right, asked, tuple(misread))
 
 
 def main() -> None:

@@ -40,17 +40,11 @@ if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
 
 SURE_OF_A_LOOK = 0.7
-TOLD_OF_A_KERNEL = ("fact=", "cannot=", "gpu")
-"""Looks that are read from 0.7 on: below 0.85 those into the session are wrong in one of three, by
-families held out, these in one of nine."""
 SURE_OF_A_CHANGE = 0.85
-"""Of a change, and of a look into the session."""
 SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.9
 """From here on the whole line is one request, whatever its parts look like."""
-CERTAIN = 0.98
-"""From here on a part is a request, though its words may also lead up to one."""
 WORTH_ASKING = 0.25
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
@@ -59,27 +53,12 @@ MOST_RANKED = 4
 SPOKEN = frozenset({"approve", "decline", "quit"})
 LEAST_OF_WHAT_WAS_READ = 0.1
 LEAST_IN_A_PART = 0.08
-LIKELY_IN_A_PART = 0.4
 LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
 TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs")
 """Labels whose parts look like requests of their own."""
-TELL_ALL_BY = frozenset(
-    {
-        "cannot=condition", "sweep", "save", "cannot=message", "cannot=judge", "cannot=rounding",
-        "cannot=tolerance",
-    }
-)  # fmt: skip
-"""Labels that say of a change beside them why it is not made, or that are made of it."""
-PARTS_OF = {
-    "sweep": ("compare",), "cannot=targets": ("target", "gpu"),
-    "cannot=rounding": ("fact=accumulate",),
-}  # fmt: skip
-"""What a request is made of: "try 2, 4 and 8 warps and tell me which wins"."""
 CONTRARY = ({"save", "export"}, {"undo", "redo"})
 """Pairs of which one line asks for one."""
-HAS_AN_END = ("run", "stop_at", "budget")
-"""Of which "and stop" says nothing more: "run 3 more and stop"."""
 ASIDES = ("thanks", "decline", "none")
 MOST_OFFERED = 2
 CUT = re.compile(
@@ -93,17 +72,6 @@ OWNED = re.compile(
 NOUN_BEHIND = re.compile(r"\d+ [a-z]", re.I)
 ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
 A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
-ABOUT_A_TEXT = re.compile(r"\bin the (?:docs|documentation|readme|paper|slides)\b")
-TIMID = re.compile(
-    r"\b(?:safe|shy|timid|careful|caution|cautious|conservative|afraid|scared|hold|worry|mind|matter"
-    r"|care|tame|small|baby|tweaks?|play|fear|incremental|if (?:some|most|many))\b"
-)
-"""What is not to be where more daring is wanted: "don't be so careful"."""
-ANOTHER = re.compile(
-    r"(?:please |can you |could you |let's )*(?:try|make|build|write|give me) "
-    r"(?:a|an|another|one)\b"
-)
-"""A candidate that is to be made: "try a version with 4 warps"."""
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
 HARMLESS_IF = re.compile(
     r"\b(?:even if|(?:not |n't |dont |never )(?:mind|care|matter|worry) (?:about it )?if"
@@ -116,12 +84,10 @@ CONDITION = re.compile(r"\b(?:if|unless|in case|otherwise|provided|as long as|wh
 NEGATION = re.compile(
     r"\b(?:not|no|never|without|cannot|nothing|avoid|\w+n't|dont|doesnt|wont|cant)\b", re.I
 )
-NO_OBJECTION = re.compile(r"\b(?:don't|do not|dont|wouldn't|no) (?:mind|problem|objections?)\b")
 MAY_BE_NEGATED = NEGATIVE | frozenset(
     {
         "knob=tensor_cores=0", "knob=persistent=0", "knob=split_k=0", "knob=deterministic",
-        "knob=registers", "module", "decline", "policy=any", "redo", "undo",
-        "return_to", "reject", "stop", "less_memory",
+        "knob=registers", "module", "decline", "undo", "return_to", "reject", "stop", "less_memory",
     }
 )  # fmt: skip
 """Changes that people also ask for with a "not"."""
@@ -206,8 +172,6 @@ SPEAKER = re.compile(
     r"(?!.*\b(?:until|unless|want|wish|would like|prefer|should|must)\b)",
     re.I,
 )
-ENDS = re.compile(r"\b(?:quit|exit|bye|done|finished|close|end|through)\b", re.I)
-"""A word that ends the session; "I have to leave at noon" beside a request says why."""
 FRAGMENT = re.compile(r"(?:in|of|per|by|including) (?!case\b|order\b|general\b)", re.I)
 """A part that says more of what stands before it: "in dollars"."""
 LEADS = re.compile(
@@ -283,8 +247,6 @@ class Part:
         """True where it clearly is a request of its own."""
         clear = self.best.is_request and self.best.probability >= SURE_OF_A_PART
         clear = clear and not FRAGMENT.match(self.shown)
-        if self.best.label == "quit" and SPEAKER.match(self.shown) and not ENDS.search(self.shown):
-            return False
         return clear and not (changes_nothing(self.best.label) and STATES.match(self.shown))
 
     @cached_property
@@ -334,24 +296,6 @@ class Part:
         unfilled = best.label not in (label, *ASIDES) and not best.is_request
         return best.probability >= WORTH_ASKING and (other or unfilled) and not self.is_aside
 
-    def asks_otherwise(self, best: Ranked) -> bool:
-        """True where it is more likely another request than an aside of `best`."""
-        other = self.best.label not in (best.label, *ASIDES, "quit") and not self.is_aside
-        least = SURE_OF_A_PART if best.label in TELLS_ALL else LIKELY_IN_A_PART
-        return other and self.best.probability >= least and len(self.clause.words) > 1
-
-    def is_dropped_by(self, found: RankedReading) -> bool:
-        """True where it is a request that `found` does without it."""
-        best = self.best
-        if not found.requests or best.label in {*found.labels, *ASIDES, "quit", "cannot=by_hand"}:
-            return False
-        own = any(best.label in PARTS_OF.get(label, ()) for label in found.labels)
-        told = set(found.labels) & TELL_ALL_BY and not changes_nothing(best.label)
-        if own or told or (changes_nothing(best.label) and STATES.match(self.shown)):
-            return False
-        clear = best.is_request and best.probability >= SURE_OF_A_CHANGE
-        return clear and len(self.clause.words) >= LEAST_WORDS and not self.is_aside
-
     def may_be(self, label: str) -> bool:
         """True where `label` is among the likeliest of a part of a line that has it."""
         return self.shares.get(label, 0.0) >= LEAST_IN_A_PART
@@ -372,10 +316,6 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
         found = _of_parts(whole, parts, strong)
     if _drops_a_figure(whole, found):
         found = RankedReading(options=(found.requests,))
-    dropped = [part for part in parts if part.is_dropped_by(found)] if len(parts) > 1 else []
-    if dropped:
-        more = tuple(item for part in dropped for item in part.best.requests)
-        found = RankedReading(options=((*found.requests, *more), found.requests))
     most = {
         label: max([share, *(part.shares[label] for part in parts if part.clause.tags)])
         for label, share in whole.shares.items()
@@ -468,30 +408,19 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     if not all(_may_be_done(part, part.best) for part in strong) or _is_held_up(whole, strong):
         return _offered(whole, strong)
     named = [part for part in strong if part.best.label not in ASIDES]
-    if any(part.best.label in HAS_AN_END for part in named):
-        named = [part for part in named if part.best.label != "stop"]
-    led_up_to = [part for part in named if part.is_aside and part.best.probability < CERTAIN]
+    led_up_to = [part for part in named if part.is_aside]
     if len(led_up_to) < len(named) and whole.best.probability >= SURE_OF_ALL:
         named = [part for part in named if part not in led_up_to]
     asked = [part.best for part in named] or [strong[0].best]
     found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
     labels = tuple(dict.fromkeys(each.label for each in asked))
     least = min(each.probability for each in asked)
-    waits = any(each.label == "cannot=condition" for each in asked)
-    if waits and len(labels) > 1 and least < SURE_OF_A_CHANGE:
-        return _offered(whole, strong)
     if any(pair <= set(labels) for pair in CONTRARY):
         return _offered(whole, strong)
     against = whole.best.is_request and whole.best.label not in labels
     if len(labels) == 1 and against and whole.best.probability >= least - MARGIN:
         return _offered(whole, strong)
-    unsure = any(
-        each.probability < SURE_OF_A_CHANGE
-        and not changes_nothing(each.label)
-        and each.label != whole.best.label
-        for each in asked
-    )
-    if unsure or (not looks and is_undecided(whole.clause.tags, found)):
+    if not looks and is_undecided(whole.clause.tags, found):
         return RankedReading(options=(found,))
     return RankedReading(found, labels=labels, probability=least)
 
@@ -515,11 +444,8 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     told_all = best.label in TELLS_ALL and best.probability >= SURE_OF_ALL
     lost = any(part.is_lost(best.label) for part in parts)
     fits = fits or best.label == "ask_docs" or ((looks or told_all) and not lost)
-    clearly = sure >= SURE_OF_ALL and best.label not in ASIDES
-    fits = fits or (clearly and not any(part.asks_otherwise(best) for part in parts))
     fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
-    told = best.label.startswith(TOLD_OF_A_KERNEL)
-    least = SURE_OF_A_LOOK if looks and told else SURE_OF_A_CHANGE
+    least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
         return _offered(whole, strong)
     if not looks and is_undecided(whole.clause.tags, best.requests):
@@ -552,17 +478,13 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
         or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
     ):
         return False
-    if ABOUT_A_TEXT.search(shown) and ranked.label not in ("save", "export"):
-        return False
-    if ranked.label == "more_aggressive" and NEGATION.search(shown) and not TIMID.search(shown):
-        return False
-    if ranked.label.startswith("knob") and THE_ONE.search(shown) and not ANOTHER.match(shown):
+    if ranked.label.startswith("knob") and THE_ONE.search(shown):
         return False
     if ranked.label not in ("stop_at", "budget") and WAITS.search(shown):
         return False
     if "before" in part.clause.words and ranked.label != "return_to":
         return False
-    negated = NEGATION.search(NO_OBJECTION.sub("", shown)) and ranked.label not in MAY_BE_NEGATED
+    negated = NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED
     if negated and not part.denies_in_an_explanation:
         return False
     return not part.is_asked

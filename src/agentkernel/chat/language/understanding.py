@@ -453,8 +453,7 @@ def _decided(
     if ranked.requests and not _overruled(rules, ranked):
         return _as_ranked(rules, ranked, context, shown)
     if isinstance(rules, Understood):
-        fuller = any(_labels(option) > _labels(rules.intents) for option in ranked.options)
-        if ranked.requests or (not fuller and _is_likely(rules.intents, ranked)):
+        if ranked.requests or _is_likely(rules.intents, ranked):
             return rules
         options = dict.fromkeys((rules.intents, *ranked.options))
         return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
@@ -470,27 +469,21 @@ def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
     from or one reading that is more than the other."""
     if isinstance(rules, Ambiguous):
         asks = all(changes_nothing(item.name) for option in rules.options for item in option)
-        sizes = [_labels(option) for option in rules.options]
+        sizes = [set(map(label_of, option)) for option in rules.options]
         nested = any(one < other for one in sizes for other in sizes)
         return len(sizes) > 1 and (asks or nested)
     if not isinstance(rules, Understood):
         return False
     if isinstance(resolve_requests(list(ranked.requests), ""), Ambiguous):
         return True
-    read, found = _labels(rules.intents), _labels(ranked.requests)
+    read = {label_of(item) for item in rules.intents}
+    found = {label_of(item) for item in ranked.requests}
     if read == found:
         return _held_by(rules.intents) >= _held_by(ranked.requests)
     if read > found:
         more = read - found - {"run"}
-        if "quit" in more:
-            return False
         return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
-    by_hand = found - read == {"cannot=by_hand"} and bool(read)
-    return by_hand and ranked.probability < SURE_OF_A_CHANGE
-
-
-def _labels(requests: Sequence[Intent]) -> set[str]:
-    return {label_of(item) for item in requests}
+    return read < found and ranked.probability < SURE_OF_A_CHANGE
 
 
 def _held_by(requests: Sequence[Intent]) -> int:
@@ -521,21 +514,14 @@ def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
     spoken = any(item.name in SPOKEN for item in read)
     if strict or spoken or ranked.likeliest in (*ASIDES, "approve"):
         return True
-    looks = all(changes_nothing(item.name) for item in read)
-    if looks and not ranked.options:
+    if all(changes_nothing(item.name) for item in read):
         return not speaks_against(ranked, read)
-    share = max(ranked.shares.get(label, 0.0) for label in _labels(read))
-    if ranked.likeliest in _labels(read):
-        return share >= LEAST_OF_THE_RULES
-    return looks and share >= LEAST_OF_A_SECOND
+    return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
 
 
 LEAST_OF_THE_RULES = 0.2
-LEAST_OF_A_SECOND = 0.3
 LEAST_OF_ONE_MORE = 0.1
-"""How likely what the rules alone have read must be: where the ranking has it first, a look where
-it has another first, and one more request. A change that the ranking has second is asked back: of
-families held out as many of these were wrong as right."""
+"""How likely what the rules alone have read must be."""
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:

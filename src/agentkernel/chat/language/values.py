@@ -34,7 +34,6 @@ from agentkernel.chat.requests import (
     AskGpu,
     CandidateRef,
     Cannot,
-    Compare,
     Diff,
     Fact,
     Impossible,
@@ -48,14 +47,11 @@ from agentkernel.chat.requests import (
     Run,
     SetBudget,
     SetKnob,
-    SetPrecision,
     SetShapes,
-    SetTarget,
     Size,
     StopAt,
     Sweep,
     SweepAxis,
-    SwitchBranch,
     Undo,
     Which,
     WriteTo,
@@ -70,10 +66,6 @@ CONTRAST = re.compile(
 )
 """What something is not to be: "batch 1 instead of 32", "fp16, not bf16"."""
 FROM_TO = re.compile(r"\bfrom \d+ (?=to \d)", re.I)
-RULED_OUT_FIRST = re.compile(
-    r"\b\d+ (?=\w+ (?:is|are) (?:too|not enough)\b)|\bper (?:block|program|cta|sm|warp)\b", re.I
-)
-"""What is not wanted, before what is: "4 warps is too few, go to 8"; and "2 warps per block"."""
 NUMBER = re.compile(r"(?<![\w.])(\d{1,6})(?![\w.%]|\.\d)")
 NAMED_NUMBER = re.compile(r"\b(?:num_?)?(?:warps|stages|max_?n?regs?|block(?:_size)?)[=: ]*(\d+)\b")
 TILE = re.compile(r"\b(\d+) ?(?:x|×|\*|by) ?(\d+)(?: ?(?:x|×|\*|by) ?(\d+))?\b")
@@ -85,11 +77,11 @@ BLOCK_VALUE = re.compile(
 )
 LESS = words_of(
     "fewer less reduce lower decrease cut smaller halve half shrink narrower drop down lessen "
-    "squeeze diet minimise minimize shallower shorter"
+    "squeeze diet minimise minimize shallower"
 )
 MORE = words_of(
     "more increase raise higher bump double bigger larger twice grow wider deeper taller enlarge "
-    "fatter up doubled longer"
+    "fatter up doubled"
 )
 FORMER = re.compile(
     r"\b(?:put|set|bring|change|turn|move|go|goes)\b.*\bback\b(?!.*\d)|\bback to (?:what|the old)"
@@ -175,7 +167,7 @@ RUNS_A_SETTING = re.compile(
 SETTINGS_OF_INPUTS = frozenset({"shapes", "dtype", "target"})
 STEPS = re.compile(
     r"\b(?:last|past|back|undo|revert) (?:the last )?(\d+|two|three|four|five)\b|\b(\d+|two"
-    r"|three|four|five) (?:steps|changes|times|things)\b|\b(twice)\b"
+    r"|three|four|five) (?:steps|changes|times)\b|\b(twice)\b"
 )
 FIGURE = re.compile(r"\d+(?:\.\d+)?")
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
@@ -189,14 +181,6 @@ MORE_ROUNDS = re.compile(
     r"|\b(\d+|two|three|four|five) (?:(?:more|further) )?"
     r"(?:rounds?|iterations?|tries|attempts|goes)\b"
 )
-BRANCH = re.compile(r"\b(first|second|third|fourth) (?:branch|line)\b")
-ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4}
-LOCAL = re.compile(
-    r"\b(?:gpu|card)(?: that's| that is|'s)? (?:here|inside)\b|\b(?:this|own) (?:gpu|card)\b"
-)
-NAMED = re.compile(r"\bc(\d+)\b")
-COMPARED = 2
-BACK_TO_STRICT = re.compile(r"\bback\b.*\b(?:full|strict|true) (?:fp32|float32|precision)")
 GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
 LINE = re.compile(r"\bl(?:ines?|n|\.)? ?\d")
 NUMBERED = frozenset({"compare", "diff", "explain_line", "edit", "try_idea"})
@@ -280,10 +264,7 @@ def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tup
     parts = [(name, tuple(tag for tag in tags if not several or tag not in dtypes))]
     if several:
         parts.append(("dtype", dtypes))
-    found = [
-        intent_of(each, some, clause.context, shown) or _by_its_words(each, clause)
-        for each, some in parts
-    ]
+    found = [intent_of(each, some, clause.context, shown) for each, some in parts]
     kept = tuple(item for item in found if item is not None)
     if len(kept) < len(parts) or (name == "shapes" and _sizeless(kept[0])):
         return ()
@@ -298,11 +279,7 @@ def _sizeless(intent: Intent) -> bool:
 def _by_its_words(name: str, clause: Clause) -> Intent | None:
     """What names its value by words that are no tag's: "the one before", "the last two"."""
     text = clause.plain
-    if name == "target" and LOCAL.search(text):
-        return SetTarget(target="local")
-    if name == "precision" and BACK_TO_STRICT.search(text):
-        return SetPrecision(precision="strict")
-    if len(FIGURE.findall(NAMED.sub(" ", text) if name in NUMBERED else text)) > 1:
+    if len(FIGURE.findall(text)) > 1:
         return None
     if name in ("return_to", "decline") and FIGURE.search(text):
         return None
@@ -316,10 +293,6 @@ def _by_its_words(name: str, clause: Clause) -> Intent | None:
         steps = STEPS.search(text)
         said_steps = next((item for item in steps.groups() if item), "") if steps else ""
         return Undo(steps=COUNTS.get(said_steps) or int(said_steps)) if said_steps else None
-    if name == "switch_branch" and (branch := BRANCH.search(text)):
-        return SwitchBranch(branch=ORDINALS[branch[1]])
-    if name == "compare" and len(named := NAMED.findall(text)) == COMPARED:
-        return Compare(first=int(named[0]), second=int(named[1]))
     if name == "budget" and (rounds := ROUNDS.search(text)):
         return SetBudget(rounds=int(rounds[1]))
     if name == "stop_at" and (goals := GOAL.findall(text)):
@@ -376,17 +349,7 @@ def _dimension(name: str) -> str:
     return "batch" if joined in ("batch_size", "batchsize", "bs") else joined
 
 
-PARTS_LESS = (
-    (re.compile(r"\b(?:a|one|by a) third\b"), 2 / 3),
-    (re.compile(r"\b(?:a|one|by a) quarter\b"), 3 / 4),
-)
-"""Words for how much less, and what is left of the memory."""
-
-
 def _less_memory(rest: str, clause: Clause) -> tuple[Intent, ...]:
-    part = next((kept for words, kept in PARTS_LESS if words.search(clause.plain)), None)
-    if part is not None:
-        return (LessMemory(fraction=part),)
     halved = not clause.words.isdisjoint(("half", "halve", "halved", "halving"))
     return tuple(
         LessMemory(fraction=0.5) if halved and item == LessMemory() else item
@@ -470,9 +433,7 @@ def _show_kernel(rest: str, clause: Clause) -> tuple[Intent, ...]:
 
 
 def _gpu(rest: str, clause: Clause) -> tuple[Intent, ...]:
-    named = [tag.value for tag in clause.tags if tag.has("TARGET")]
-    known = [each[0] for each in named if isinstance(each, tuple) and len(each) == 1]
-    target = find_target(clause.plain, clause.context) or (str(known[0]) if known else None)
+    target = find_target(clause.plain, clause.context)
     if target is None:
         return ()
     shared = SHARED.search(clause.plain)
@@ -499,9 +460,6 @@ def _camel(text: str) -> str | None:
     return found[1] if found else None
 
 
-NO_CAP = re.compile(r"\b(?:lift|remove|drop|undo|release) (?:the |that )?(?:cap|limit)\b(?! of)")
-
-
 def _knob(rest: str, clause: Clause) -> tuple[Intent, ...]:
     name, _, value = rest.partition("=")
     knob: Knob = next(item for item in get_args(Knob) if item == name)
@@ -509,8 +467,6 @@ def _knob(rest: str, clause: Clause) -> tuple[Intent, ...]:
         return (SetKnob(knob=knob, value=int(value)),)
     if knob == "deterministic":
         return (SetKnob(knob=knob, value=1),)
-    if knob == "registers" and NO_CAP.search(clause.plain):
-        return (SetKnob(knob=knob, value=0),)
     if not KNOB_NOUNS[knob].search(clause.plain) or "code" in clause.words:
         return ()
     return _block(clause) if knob == "block" else _counted(knob, clause)
@@ -546,9 +502,10 @@ def _axis(letter: str) -> Axis:
 
 def _counted(knob: Knob, clause: Clause, axis: Axis = "") -> tuple[Intent, ...]:
     """So many; else fewer, more, or as many as before."""
-    shown = RULED_OUT_FIRST.sub("", clause.plain)
-    numbers = numbers_of(Clause(shown, clause.context))
-    others = [item for item, noun in KNOB_NOUNS.items() if item != knob and noun.search(shown)]
+    numbers = numbers_of(clause)
+    others = [
+        item for item, noun in KNOB_NOUNS.items() if item != knob and noun.search(clause.plain)
+    ]
     if len(numbers) == 1 and not others:
         return (SetKnob(knob=knob, value=numbers[0], axis=axis),) if numbers[0] > 0 else ()
     if numbers:
@@ -571,7 +528,6 @@ def numbers_of(clause: Clause) -> list[int]:
     return list(dict.fromkeys(found or spelt))
 
 
-RANGE = re.compile(r"\d (?:to|till|until|through) \d|\d ?(?:-|\.\.) ?\d|\bnot\b")
 BRACKETS = re.compile(r"[{}()\[\]:]")
 
 
@@ -580,11 +536,7 @@ def _sweep(rest: str, clause: Clause) -> tuple[Intent, ...]:
     if axes:
         return (Sweep(axes=axes),) if any(len(axis.values) > 1 for axis in axes) else ()
     named = [knob for knob, noun in SWEPT if KNOB_NOUNS[knob].search(clause.plain)]
-    numbers = [item for item in numbers_of(clause) if item > 0]
-    ranged = RANGE.search(clause.plain) or AXIS.search(clause.plain)
-    if len(named) == 1 and len(numbers) > 1 and not ranged:
-        return (Sweep(axes=(SweepAxis(knob=named[0], values=tuple(numbers)),)),)
-    if not named or numbers:
+    if not named or numbers_of(clause):
         return ()
     return (Sweep(axes=tuple(SweepAxis(knob=knob, values=USUAL[knob]) for knob in named)),)
 
