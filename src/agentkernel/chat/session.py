@@ -64,7 +64,7 @@ from agentkernel.chat.requests import (
 from agentkernel.chat.session_state import Approve, SessionState, SettingsFor, settings_overlay
 from agentkernel.chat.steps import HandWritten, continue_step
 from agentkernel.chat.store import SessionStore, create_folder, now, open_store
-from agentkernel.chat.tree import Changes, Step, Tree
+from agentkernel.chat.tree import Changes, Step, Tree, label
 from agentkernel.chat.user_input import (
     MOST_SOURCE,
     Pasted,
@@ -348,6 +348,13 @@ class Session:
             store = opened(folder)
             cleanup.callback(store.close)
             return cls(state(store), cleanup.pop_all())
+
+    def __repr__(self) -> str:
+        """Its name, where it stands and what it has, in one line."""
+        if self._closed:
+            return f"<Session {self.id}, closed>"
+        made, place = len(self.tree.nodes), label(self.tree.place.candidate)
+        return f"<Session {self.id}: at {place}, {made} candidate{'' if made == 1 else 's'}>"
 
     def __enter__(self) -> Self:
         return self

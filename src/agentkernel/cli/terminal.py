@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Protocol
 
+from pydantic_core import from_json, to_json
+
 from agentkernel.domain.errors import OutputLost
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.storage.files import FULL
@@ -48,9 +50,10 @@ def print_json(value: Dumped | dict[str, object] | list[dict[str, object]]) -> N
 
 
 def json_line(value: Dumped | dict[str, object] | list[dict[str, object]]) -> str:
-    """`value` as JSON in ASCII, so that no text in it steers a terminal."""
+    """`value` as JSON in ASCII, so that no text in it steers a terminal; an infinite figure is a
+    string, as in a value's own JSON."""
     if isinstance(value, dict | list):
-        return json.dumps(value)
+        return json.dumps(from_json(to_json(value, inf_nan_mode="strings")))
     return value.model_dump_json(ensure_ascii=True)
 
 
