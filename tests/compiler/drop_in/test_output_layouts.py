@@ -55,3 +55,20 @@ def test_an_order_is_said_as_briefly_as_torch_can() -> None:
         torch.testing.assert_close(made, value)
         assert made.permute(order).is_contiguous()
     assert in_order_text("value", (0, 1, 2, 3)) == "value.contiguous()"
+
+
+class Read(nn.Module):
+    """What is returned in eager's order is read by other kernels, whole and place by place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 5))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        turned = torch.exp(x.transpose(1, 2))
+        state = torch.softmax(turned[:, 1] @ self.weight + turned[:, 2], -1)
+        return state.unsqueeze(1) * (turned @ self.weight).tanh(), turned
+
+
+def test_what_is_returned_turned_is_read_as_it_is() -> None:
+    accepted_text(problem_from_module(Read().eval(), (torch.randn(4, 5, 7),)))

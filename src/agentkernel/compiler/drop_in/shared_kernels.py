@@ -33,7 +33,8 @@ def _without_names(source: str, kernels: tuple[str, ...]) -> str | None:
     tree = ast.parse(source)
     if not all(isinstance(item, ast.FunctionDef) for item in tree.body):
         return None
-    functions = {name: f"kernel{place}" for place, name in enumerate(kernels)}
+    # No name in a text is like these.
+    functions = {name: f"<kernel {place}>" for place, name in enumerate(kernels)}
     for item in tree.body:
         assert isinstance(item, ast.FunctionDef)
         _rename(item, functions)
@@ -51,10 +52,10 @@ def _rename(function: ast.FunctionDef, functions: Mapping[str, str]) -> None:
     names = dict(functions)
     for argument in function.args.args:
         if argument.annotation is None:
-            argument.arg = names.setdefault(argument.arg, f"value{len(names)}")
+            argument.arg = names.setdefault(argument.arg, f"<{len(names)}>")
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.setdefault(node.id, f"value{len(names)}")
+            names.setdefault(node.id, f"<{len(names)}>")
     function.name = names.get(function.name, function.name)
     for node in ast.walk(function):
         if isinstance(node, ast.Name):

@@ -236,7 +236,10 @@ def lower(
     returned = [name for name in captured.computed if not _is_number(by_name[name])]
     names = (*returned, *captured.written)
     plain = {node.name: _lies_plain(node.meta.get("val")) for node in state.values}
-    outputs = tuple(_output(state, by_name[name], name, plain=plain[name]) for name in names)
+    read = {node.name: len(node.users) > 1 for node in state.values}
+    outputs = tuple(
+        _output(state, by_name[name], name, plain=plain[name], read=read[name]) for name in names
+    )
     return LoweredGraph(outputs, names, inputs, _calls(state))
 
 
@@ -281,8 +284,10 @@ def _lies_plain(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_contiguous()
 
 
-def _output(state: Lowering, value: object, name: str, *, plain: bool) -> Node:
-    """What is stored for an output; `plain`, eager's lies contiguously in memory."""
+def _output(state: Lowering, value: object, name: str, *, plain: bool, read: bool) -> Node:
+    """What is stored for an output; `plain`, eager's lies contiguously in memory, as all that
+    kernels read does: one that is `read` too and lies otherwise is stored for its readers besides,
+    where these are other kernels."""
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
     given = value.root.kind in ("input", *OF_PLACES)
@@ -291,6 +296,7 @@ def _output(state: Lowering, value: object, name: str, *, plain: bool) -> Node:
         given
         or (value.kind == "view" and value.root.kind in ("library", "field", "scatter"))
         or (value.kind == "scatter" and not plain)
+        or (value.kind == "pointwise" and read and not plain)
         or _sliced(value)
     ):
         return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
