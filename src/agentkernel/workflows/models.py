@@ -19,7 +19,7 @@ from agentkernel.storage.records import Records, read_records
 from agentkernel.tools.run_store import RunStore, find_run
 from agentkernel.workflows import events
 from agentkernel.workflows.events import OnEvent
-from agentkernel.workflows.report import DiagnosisEntry, ModelsSection, UsageTotals
+from agentkernel.workflows.report import DiagnosisEntry, ModelsSection
 
 
 @contextmanager
@@ -89,10 +89,10 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
     found = totals(exchanges)
     replayed = settings.models.replay
     return ModelsSection(
-        by_agent=tuple(usage_totals(item) for item in found.by_agent),
-        by_round=tuple(usage_totals(item) for item in found.by_round),
-        by_model=tuple(usage_totals(item) for item in found.by_model),
-        total=usage_totals(found.total),
+        by_agent=found.by_agent,
+        by_round=found.by_round,
+        by_model=found.by_model,
+        total=found.total,
         unpriced=tuple(price_lines(found.by_model, settings)),
         calibration=calibration(history),
         diagnoses=diagnoses(told),
@@ -111,11 +111,6 @@ def recorded_attempts(store: RunStore) -> tuple[Attempt, ...]:
         )
         for item in store.records.candidates()
     )
-
-
-def usage_totals(account: Account) -> UsageTotals:
-    """An account as the report knows it."""
-    return UsageTotals.model_validate(account.model_dump())
 
 
 def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str]:
