@@ -15,7 +15,7 @@ from agentkernel.agents.models.provider import ModelProvider, record_name
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ModelOptions, Settings
-from agentkernel.storage.records import Records, read_records
+from agentkernel.storage.records import read_records
 from agentkernel.tools.run_store import RunStore, find_run
 from agentkernel.workflows import events
 from agentkernel.workflows.events import OnEvent
@@ -45,7 +45,9 @@ def open_model_provider(
         left_s=lambda: left_s(settings.budget.time_s, spent_s()),
         said=settings.models,
         judge_key=store.manifest.judge_key,
-        replay=_records_of(Path(settings.runs), replayed) if replayed else None,
+        replay=read_records(find_run(Path(settings.runs), replayed) / "run.sqlite")
+        if replayed
+        else None,
     )
     try:
         yield desk
@@ -68,10 +70,6 @@ def chat_options(chosen: ModelOptions) -> ChatOptions:
         seed=either(chosen.seed, options.seed),
         timeout_s=either(chosen.timeout_s, options.timeout_s),
     )
-
-
-def _records_of(runs: Path, run: str) -> Records:
-    return read_records(find_run(runs, run) / "run.sqlite")
 
 
 PASSED_OVER = '{"kind":"model_passed_over",'

@@ -320,7 +320,7 @@ def row(entry: ReportEntry) -> ReportRow:
         gate=_gate(entry),
         error=error_text(verdict.worst_error if verdict else None),
         eager_error=error_text(verdict.worst_eager_error if verdict else None),
-        margin=_margin(verdict.margin if verdict else None),
+        margin=f"{verdict.margin:.2g}" if verdict and verdict.margin is not None else "–",
         time=microseconds(primary.candidate.median_us if primary else None),
         vs_eager=times(primary.vs_eager.value if primary else None),
         vs_compile=times(primary.vs_compile.value if primary and primary.vs_compile else None),
@@ -427,7 +427,3 @@ def _gate(entry: ReportEntry) -> str:
 
 def _ran_on_gpu(verdict: Verdict | None) -> TypeGuard[Verdict]:
     return verdict is not None and not verdict.interpreted
-
-
-def _margin(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}"
