@@ -374,4 +374,5 @@ def attempts_of(store: RunStore) -> tuple[Attempt, ...]:
     with open_saver(store.checkpoint_path) as saver:
         found = saver.get_tuple({"configurable": {"thread_id": store.id}})
     assert found is not None
-    return LoopState.model_validate(found.checkpoint["channel_values"]).history
+    values = found.checkpoint["channel_values"]
+    return LoopState.model_validate({"history": values["history"]}).history
