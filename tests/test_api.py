@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import logging
 import py_compile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,44 @@ def test_goals_are_checked(tmp_path: Path) -> None:
         optimize(tmp_path, nn.Linear(3, 2), precision="loose")
     with pytest.raises(SettingError, match="rounds"):
         optimize(tmp_path, nn.Linear(3, 2), rounds=0)
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "line"),
+    [
+        (nn.LayerNorm, [torch.ones(2)], "LayerNorm is a class. Expected a module made of it. Next"),
+        (plain, [torch.ones(2)], "plain is a function. Expected a torch.nn.Module. Next: put"),
+        (7, [torch.ones(2)], "Got a int. Expected a torch.nn.Module"),
+        (nn.ReLU(), torch.ones(128), "are a tensor of shape [128]. Expected a list"),
+        (nn.ReLU(), {"input": torch.ones(2)}, "are a dict of input. Expected a list"),
+        (nn.ReLU(), 7, "are a int. Expected a list"),
+    ],
+)
+def test_what_is_no_module_or_no_list_of_inputs_is_told_in_a_line(
+    module: object, inputs: object, line: str
+) -> None:
+    for call in (agentkernel.optimize, agentkernel.open_session):
+        with pytest.raises(ProblemError) as caught:
+            call(module, inputs)  # type: ignore[arg-type, operator]
+        assert line in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", [agentkernel.apply, agentkernel.apply_all])
+def test_a_kernel_is_applied_to_a_module_alone(call: Callable[..., object]) -> None:
+    with pytest.raises(ProblemError, match=r"LayerNorm is a class\. Expected a module"):
+        call(nn.LayerNorm, "agentkernel-runs/none")
+
+
+def test_a_mistyped_run_is_no_night(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match=r"No such folder: .*'agentkernel runs' lists the runs"):
+        agentkernel.apply(nn.ReLU(), tmp_path / "none")
+    with pytest.raises(RunNotFound, match=r"neither certificate\.json nor night\.json"):
+        agentkernel.apply(nn.ReLU(), tmp_path)
 
 
 def test_out_gets_copies(tmp_path: Path) -> None:

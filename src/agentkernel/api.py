@@ -26,7 +26,11 @@ from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, res
 from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
-from agentkernel.tools.problem.loading import load_problem, problem_from_module
+from agentkernel.tools.problem.loading import (
+    load_problem,
+    problem_from_module,
+    require_module,
+)
 from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
 from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
@@ -122,9 +126,10 @@ def optimize(
     INFO, every event at DEBUG. Raises AgentKernelError subclasses with one clear line.
     """
     settings = _settings(target, goals)
+    require_module(module)
     modes = {item: item.training for item in module.modules()}
     try:
-        loaded = problem_from_module(module, tuple(example_inputs), example_kwargs)
+        loaded = problem_from_module(module, example_inputs, example_kwargs)
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         with progress_bar() if progress else nullcontext(ignore) as show:
 
@@ -170,6 +175,7 @@ def apply(
     night that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear
     line that names what differs; the model is unchanged then.
     """
+    require_module(model)
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         if kernel is None:
@@ -177,6 +183,7 @@ def apply(
         name = kernel.certificate.problem.class_name
         return apply_whole(model, kernel, name, declared_sizes=declared_sizes)
     if isinstance(what, str | Path):
+        _require_folder(Path(what))
         chosen = kernels_of_night(Path(what), name)
         # The whole model was checked and timed with them at these sizes alone.
         return apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
@@ -194,6 +201,7 @@ def apply_all(
     `declared_sizes` is that of `apply`. A result that kept a baseline changes nothing. Raises
     AgentKernelError subclasses with one line.
     """
+    require_module(model)
     kernel = _kernel_of(what)
     if kernel is None:
         return apply_kernels(model, {})
@@ -203,6 +211,21 @@ def apply_all(
 
 def _is_run(what: object) -> TypeGuard[str | Path]:
     return isinstance(what, str | Path) and (Path(what) / "certificate.json").is_file()
+
+
+def _require_folder(place: Path) -> None:
+    """Raises RunNotFound for what is neither a run's folder nor a night's."""
+    if place.is_file() or (place / "night.json").is_file():
+        return
+    what = (
+        f"{str(place)!r} has neither certificate.json nor night.json"
+        if place.is_dir()
+        else f"No such folder: {str(place)!r}"
+    )
+    raise RunNotFound(
+        f"{what}. Expected the folder of a finished run or of a night. Next: check the path; "
+        "'agentkernel runs' lists the runs."
+    )
 
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
@@ -236,7 +259,7 @@ def open_session(
     loaded = (
         load_problem(file)
         if file is not None
-        else problem_from_module(cast(nn.Module, what), tuple(example_inputs), example_kwargs)
+        else problem_from_module(cast(nn.Module, what), example_inputs, example_kwargs)
     )
     return Session.begin(loaded, settings_overlay(began), on_event=on_event, workshop=workshop)
 

@@ -18,6 +18,7 @@ from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.verdict import (
+    NOT_JUDGED,
     CompileFailed,
     Failure,
     InputsChanged,
@@ -85,6 +86,24 @@ def test_the_second_failure_of_a_class_changes_the_strategy() -> None:
     assert diagnose(tail, (failed("1", tail, "a"),)).action == "next_hypothesis"
     assert diagnose(tail, (failed("1", nan, "a"),)).action == "repair"
     assert diagnose(tail, (failed("1", tail, "other"),)).action == "repair"
+
+
+@pytest.mark.parametrize(("source", "told"), [("tl.exp(x - m)", True), ("tl.sqrt(x)", False)])
+def test_a_maximum_before_exp_is_advice_for_what_has_an_exp(source: str, told: bool) -> None:
+    made = Candidate(source=source, coder="compiler", round=1)
+    found = RulesDebugger().diagnose(made, verdict(made, mismatch("nan")), ())
+    assert found.failure_class == "mismatch:nan"
+    assert ("before each exp" in found.advice) is told
+
+
+def test_a_slow_machine_is_no_fault_of_the_kernel() -> None:
+    made = Candidate(source="x", coder="compiler", round=1)
+    log = f"{NOT_JUDGED}: the interpreter gave no answer within 120 s a call"
+    late = RunFailed(reason="timeout", log=log, case="normal")
+    judged = verdict(made, late)
+    found = RulesDebugger().diagnose(made, judged, ())
+    assert found.advice.startswith("Nothing is known against it")
+    assert judged.answer == log
 
 
 def test_one_class_under_three_strategies_is_given_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from agentkernel.chat.facts import _launch, _layouts, free_sizes
@@ -9,6 +11,8 @@ from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import KernelResources
+from agentkernel.tools.command_lines import problem_words
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import verdict
 
@@ -141,3 +145,20 @@ def _kernels(session: Session) -> int:
     assert node is not None
     report = node.profile.report if node.profile is not None else None
     return len(report.kernels) if report is not None else 0
+
+
+@pytest.mark.parametrize("before", ["", "use inputs of shape 64x512"])
+def test_the_command_that_times_it_once_more_is_whole(ran: Session, before: str) -> None:
+    if before:
+        ran.say(before)
+        ran.say("run")
+    told = said(ran, "is it noise?").text
+    program, verb, *words = shlex.split(told.splitlines()[-1])
+    work = ran._work
+    assert (program, verb) == ("agentkernel", "profile")
+    assert work.target_name is not None
+    loads = problem_words(work.problem.problem)
+    assert words == [*loads, "--candidate", "fast.py", "--target", work.target_name]
+    again = load_problem(words[0]).problem
+    assert again.shape_sets == work.problem.problem.shape_sets
+    assert (again.shape_sets == work.module.shape_sets) == (not before)

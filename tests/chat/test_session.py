@@ -122,6 +122,18 @@ def test_a_run_becomes_candidates_and_the_best_is_where_it_stands(ran: Session) 
     assert (ran.folder.parent / step.run / "run.json").is_file()
 
 
+def test_a_session_and_its_replies_are_short_where_they_are_shown(ran: Session) -> None:
+    assert repr(ran) == f"<Session {ran.id}: at c1, 3 candidates>"
+    (reply,) = ran.say("show me the diff to the original")
+    assert str(reply).startswith("```diff\n")
+    assert repr(reply).startswith("<DiffOf: ")
+    assert len(repr(reply)) < 120
+    (moved,) = ran.say("go back to c3")
+    assert repr(moved) == f"<PositionChanged: {str(moved).splitlines()[0].strip()}>"
+    ran.close()
+    assert repr(ran) == f"<Session {ran.id}, closed>"
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_every_request_is_answered(session: Session, when: str) -> None:

@@ -197,6 +197,19 @@ def test_an_interrupted_command_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert "Interrupted. What was finished is kept." in cli(["targets"], 130).err
 
 
+def test_an_interrupted_command_may_have_words_of_its_own(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(flags: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interruption:
+            raise typer.Abort("Interrupted. Kept of it: a half.") from interruption
+
+    monkeypatch.setattr("agentkernel.cli.targets.targets", stop)
+    assert "Interrupted. Kept of it: a half." in cli(["targets"], 130).err
+
+
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_lock_lost_by_an_interruption_is_one(
     interrupted: bool, cli: Cli, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ import pytest
 from agentkernel.cli.apply import AppliedCheck, check_lines
 from tests.swap.applied_kernels import WRONG, example, norm_kernel
 from tests.swap.test_found import write_run
+from tests.swap.test_free_sizes import judged_norm
 
 MODEL = """
 import torch
@@ -68,6 +69,15 @@ def test_a_wrong_kernel_is_in_place_and_rejected(tmp_path: Path, run_folder: Pat
     assert found.error is not None
     assert found.eager_error is not None
     assert found.error > 10 * found.eager_error
+
+
+def test_a_note_is_told_once(tmp_path: Path, run_folder: Path) -> None:
+    rows, width = example().shape
+    (tmp_path / "model.py").write_text(MODEL.format(rows=rows, width=width))
+    write_run(run_folder, judged_norm())
+    done = apply(tmp_path, "model.py", "--run", str(run_folder))
+    said = done.stdout + done.stderr
+    assert said.count("The kernels run at other sizes too") == 1, said
 
 
 @pytest.mark.slow

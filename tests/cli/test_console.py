@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from agentkernel.cli.console import console
-from agentkernel.cli.rendering.text import PlainConsole
+from agentkernel.cli.rendering.text import PlainConsole, View, grid
 from agentkernel.cli.runs import runs_table
 from agentkernel.tools.run_store import RunSummary
 
@@ -49,3 +52,12 @@ def test_in_a_pipe_a_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert heading.split() == ["run", "created", "problem", "target", "status"]
     assert [line.split()[0] for line in lines] == list(IDS)
     assert all(line.endswith("kept_original") for line in lines)
+
+
+def test_a_word_of_a_table_is_never_broken() -> None:
+    view = View(width=110, unicode=True)
+    headings = ["", *(f"c{n}" for n in range(1, 8))]
+    rows = [["launch", *["2 warps, 3 stages"] * 7], ["verdict", *["right (interpreted)"] * 7]]
+    screen = Console(width=110, record=True, file=io.StringIO())
+    screen.print(grid(headings, rows, view))
+    assert screen.export_text().count("(interpreted)") == 7

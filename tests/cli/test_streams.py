@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.cli.terminal import json_line
 from tests.cli.commands import Cli
 
 TARGETS = f"{sys.executable} -m agentkernel targets"
@@ -30,6 +31,13 @@ def test_an_output_that_is_lost_is_one_line(redirected: str, code: int, said: st
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == (1 if said else 0)
+
+
+def test_json_has_no_bare_infinity() -> None:
+    printed = json_line({"verdict": {"err_ratio": float("inf"), "name": "\x1b\u00fc"}, "best": 1.5})
+    assert printed == (
+        '{"verdict": {"err_ratio": "Infinity", "name": "\\u001b\\u00fc"}, "best": 1.5}'
+    )
 
 
 LONG = "n" * 300

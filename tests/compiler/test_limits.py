@@ -63,6 +63,32 @@ def test_a_size_of_1_is_traced_apart_only_where_several_may_be_1(
     assert len(traced) == count
 
 
+class Heads(nn.Module):
+    """Heads put side by side: for one row that is a view, for several it takes a copy."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__()
+        self.end = end
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (2.0 * x).transpose(0, 1).reshape(-1, 24)
+        if self.end == "written to":
+            y.add_(1.0)
+        return {"read": y + 1.0, "viewed": y.view(-1, 4, 6)}.get(self.end, y)
+
+
+@pytest.mark.parametrize(
+    ("end", "least"), [("read", 1), ("returned", 2), ("viewed", 2), ("written to", 2)]
+)
+def test_a_reshape_that_copies_for_some_sizes_is_one_graph_where_nobody_sees_the_copy(
+    end: str, least: int
+) -> None:
+    loaded = problem_from_module(Heads(end), [torch.randn(4, 5, 24)[:, :3]])
+    captured = capture(loaded)
+    first = captured.free_dims[0].symbol
+    assert envelope.limits_of(loaded, captured).spans[first].least == least
+
+
 SEVERAL = """
 import torch
 from torch import nn

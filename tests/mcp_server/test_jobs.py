@@ -11,7 +11,14 @@ import pytest
 
 from agentkernel.domain.errors import RunBusy, RunNotFound
 from agentkernel.mcp_server import jobs as module
-from agentkernel.mcp_server.answers import MOST, failure, page_of, short_figures, status_of
+from agentkernel.mcp_server.answers import (
+    MOST,
+    failure,
+    next_step,
+    page_of,
+    short_figures,
+    status_of,
+)
 from agentkernel.mcp_server.jobs import Job, Jobs
 from agentkernel.mcp_server.workspace import Workspace
 
@@ -32,11 +39,11 @@ def ended(job: Job) -> Job:
     return job
 
 
-def python(jobs: Jobs, code: str) -> Job:
+def python(jobs: Jobs, code: str, tool: str = "plan") -> Job:
     """A job that runs `code`."""
     name = f"code_{secrets.token_hex(4)}"
     (jobs.workspace.root / f"{name}.py").write_text(code)
-    return jobs.start("plan", [name])
+    return jobs.start(tool, [name])
 
 
 @pytest.mark.parametrize(
@@ -83,12 +90,33 @@ def test_no_more_than_a_few_at_once(jobs: Jobs) -> None:
     try:
         with pytest.raises(RunBusy, match="the most at once"):
             python(jobs, SLEEPER)
+        ended(jobs.start("search_knowledge", ["timeit", "-n1", "pass"]))
     finally:
         for job in running:
             job.cancel()
     for job in running:
         ended(job)
     ended(python(jobs, "pass"))
+
+
+UNDECIDED = "import sys; print('It could not be judged here'); sys.exit(4)"
+
+
+def test_a_judgement_that_this_machine_cannot_decide_is_an_answer(jobs: Jobs) -> None:
+    job = ended(python(jobs, UNDECIDED, tool="judge"))
+    assert job.state() == "done"
+    assert "nothing is known against it" in next_step(job)
+    assert ended(python(jobs, "import sys; sys.exit(4)", tool="judge")).state() == "failed"
+
+
+FAILED_RUN = 'import sys; print(\'{"kind": "run_started", "run": "m-1"}\'); sys.exit(%d)'
+
+
+@pytest.mark.parametrize(("code", "offered"), [(1, False), (4, True)])
+def test_only_a_run_that_can_go_on_is_said_to(jobs: Jobs, code: int, offered: bool) -> None:
+    job = ended(python(jobs, FAILED_RUN % code, tool="optimize"))
+    assert job.run_name() == "m-1"
+    assert ("goes on with what is kept" in next_step(job)) is offered
 
 
 def test_old_ones_are_cleared_away(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

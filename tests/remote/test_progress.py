@@ -24,6 +24,6 @@ def test_it_is_a_line_in_a_pipe_and_words_on_a_terminal() -> None:
     progress = RunProgress()
     progress.show(NodeStarted(node="draft", round=1, spent_s=0.0))
     progress.show(SEARCH)
-    assert "round 1: draft  ada@box: search" in screen(progress)
+    assert "round 1: draft, 0 s  ada@box: search" in screen(progress)
     progress.show(NodeFinished(node="draft", round=1, seconds=1.0, spent_s=1.0))
     assert "ada@box" not in screen(progress)

@@ -108,3 +108,21 @@ def test_a_process_is_older_than_this_module() -> None:
     first = process_age_s()
     time.sleep(0.03)
     assert 0 < first < process_age_s()
+
+
+def test_what_is_being_done_is_told_to_any_thread_and_forgotten_with_its_stage() -> None:
+    heard: list[str] = []
+    with stages.recording(StageClock()) as clock:
+        assert clock.doing == ""
+        with stages.stage("draft"):
+            stages.at("fused")
+            assert clock.doing == "draft: fused"
+            with stages.stage("search"):
+                stages.at("compiling 24 schedules")
+                other = threading.Thread(target=lambda: heard.append(clock.doing))
+                other.start()
+                other.join()
+            assert clock.doing == "draft: fused"
+        assert clock.doing == ""
+    assert heard == ["fused; search: compiling 24 schedules"]
+    stages.at("nobody records")

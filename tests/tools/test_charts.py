@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.charts.chart import LETTER, TICK_GAP, Axis, Tick, tick_label
+from agentkernel.tools.charts.chart import (
+    LETTER,
+    TICK_GAP,
+    Axis,
+    Chart,
+    Series,
+    Tick,
+    tick_label,
+)
 from agentkernel.tools.charts.labels import Box, Mark, place_labels, spread_apart, square_around
+from agentkernel.tools.charts.svg import TITLE_X, Frame, chart_svg
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
@@ -85,3 +95,13 @@ def test_given_labels_are_thinned_and_the_last_one_stays() -> None:
 )
 def test_tick_labels(value: float, text: str) -> None:
     assert tick_label(value) == text
+
+
+def test_long_tick_labels_leave_room_for_the_title_beside_them() -> None:
+    axis = Axis(1.0, 200_000.0, "calls per ms")
+    chart = Chart("", axis, axis, (Series("a", "kernel", ((10.0, 10.0),)),), ())
+    drawn = chart_svg(chart, Frame(600, 400), "c")
+    anchors = [float(x) for x in re.findall(r'x="([\d.]+)"[^>]*text-anchor="end"', drawn)]
+    longest = max(len(text) for _, text in axis.ticks(Frame(600, 400).up))
+    assert longest * LETTER + TITLE_X + 4 <= max(anchors)
+    assert max(anchors) > Frame(600, 400).left - 6

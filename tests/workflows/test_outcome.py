@@ -5,6 +5,7 @@ import pytest
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.profile import Measurement, Ratio
 from agentkernel.domain.settings import Baseline
+from agentkernel.domain.verdict import RunFailed
 from agentkernel.workflows.outcome import (
     Baselines,
     Result,
@@ -193,6 +194,16 @@ def test_what_earlier_runs_were_refused_for_is_not_this_runs_reason() -> None:
     assert decide_outcome((lent, own), Goals(), nothing="").reason == "nothing was judged"
     both = decide_outcome((lent, attempt(name="v", failure=mismatch())), Goals(), nothing="")
     assert both.reason.startswith("1 candidate drafted, none accepted")
+
+
+def test_a_long_reason_ends_in_a_whole_word() -> None:
+    words = f"ValueError: {' '.join(['refused'] * 80)}"
+    failure = RunFailed(reason="raised", log=words, case="uniform, seed 1, x float32[1, 1]")
+    refused = attempt(name="v", failure=failure)
+    reason = decide_outcome((refused,), Goals(), nothing="").reason
+    assert "uniform, seed 1, x float32[1, 1]: ValueError: refused" in reason
+    assert reason.endswith(" refused ...")
+    assert len(reason) < 500
 
 
 def test_a_crash_without_a_baseline_is_a_failure() -> None:

@@ -21,7 +21,7 @@ from agentkernel.agents.protocols import DraftRequest
 from agentkernel.cli.app import run as cli
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
-from agentkernel.domain.errors import ModelUnavailable, ProblemError
+from agentkernel.domain.errors import ModelUnavailable, ProblemError, SettingError
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.certificate.record import read_certificate
@@ -192,7 +192,9 @@ def test_a_crash_before_any_candidate_is_a_failure_that_resume_mends(tmp_path: P
     assert end.status == "verified"
 
 
-def test_inputs_that_do_not_fit_leave_a_failed_run(tmp_path: Path) -> None:
+def test_inputs_that_do_not_fit_leave_a_failed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Misfit(FakeWorkshop):
         @contextmanager
         def equip(self, *given: Any) -> Iterator[Deps]:
@@ -210,6 +212,9 @@ def test_inputs_that_do_not_fit_leave_a_failed_run(tmp_path: Path) -> None:
     assert result.reason == "The forward raised. Next: check shapes."
     assert "interrupted" not in (folder / "report.md").read_text()
     assert "resume" not in answer_sentence(result, None)
+    assert not list_runs(tmp_path / "runs")[0].began
+    assert cli(["runs", "--runs", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out == "1 run failed before a draft; --json names them.\n"
 
 
 def test_a_retrieved_document_changes_a_recorded_decision(tmp_path: Path) -> None:
@@ -345,6 +350,35 @@ def test_the_time_budget_ends_the_last_judgement(tmp_path: Path, refused: bool) 
         assert result.reason.startswith(f"{left} was drafted; the time limit of 3.0 s was over")
     assert f"| {left} |" in (report := Path(result.report or "").read_text())
     assert "set aside: the time limit was over before it was judged" in report
+
+
+def test_a_run_that_its_time_limit_ended_goes_on_with_more(tmp_path: Path) -> None:
+    slow = [True]
+
+    def judged(candidate: Candidate) -> None:
+        if candidate.strategy == "right" and slow:
+            until_time_is_up()
+
+    wrong = Script("wrong", failure=mismatch(), repaired=False)
+    shop = FakeWorkshop((wrong, Script("right")), on_judge=judged)
+    first = run(request(tmp_path, "budget.time_s=2.0", "budget.repairs=0"), workshop=shop)
+    assert first.out_of_time
+    assert first.status == "kept_original"
+    go_on = f"Out of time. Go on with: agentkernel resume {first.run} --time 10m"
+    assert go_on in answer_sentence(first, None).replace(f"{tmp_path / 'runs'}/", "")
+    assert resume(first.run, runs=tmp_path / "runs", workshop=shop) == first
+    slow.clear()
+    judgements = len(shop.judged)
+    seen: list[Event] = []
+    end = resume(first.run, seen.append, runs=tmp_path / "runs", workshop=shop, more_s=60.0)
+    assert end.status == "verified"
+    assert end.candidate is not None
+    assert len(shop.judged) == judgements + 1, "what was judged is not judged again"
+    assert any(isinstance(item, VerdictReached) and item.reused for item in seen)
+    started = next(item for item in seen if isinstance(item, RunStarted))
+    assert started.time_limit_s == pytest.approx(first.spent_s + 60.0, abs=2.0)
+    with pytest.raises(SettingError, match="ended for another reason"):
+        resume(first.run, runs=tmp_path / "runs", workshop=shop, more_s=60.0)
 
 
 class Endless(ScriptedCoder):

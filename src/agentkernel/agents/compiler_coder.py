@@ -52,6 +52,7 @@ from agentkernel.domain.candidate import NO_SCHEDULE, Candidate, Draft, NoTempla
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Hypothesis, Won
 from agentkernel.domain.target import Target
+from agentkernel.runtime.stages import at
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.session import require_time
@@ -166,6 +167,7 @@ class CompilerCoder:
         try:
             goals = request.goals
             strategy, decision = request.hypothesis.strategy, request.plan.decision
+            at(strategy)
             captured = self._captured(problem)
             rewriting = strategy in REWRITING
             graph = simplified(problem, captured).captured if rewriting else captured

@@ -26,6 +26,7 @@ from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.knowledge import Entry, Filters, Query
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.domain.verdict import (
+    NOT_JUDGED,
     CompileFailed,
     ExecutionFailed,
     Failure,
@@ -119,6 +120,9 @@ class _Finding(NamedTuple):
     advice: str
 
 
+BEFORE_EXP = "Subtract the maximum before each exp."
+
+
 @dataclass(frozen=True)
 class RulesDebugger:
     """Failure class -> action, by fixed rules; repeated failures change the strategy."""
@@ -134,6 +138,8 @@ class RulesDebugger:
             finding = _Finding("unknown", f"gate {verdict.gate}", False, "Try the next hypothesis.")
         else:
             finding = classify(verdict.failure)
+            if finding.failure_class == "mismatch:nan" and "exp" in candidate.source:
+                finding = finding._replace(advice=f"{finding.advice} {BEFORE_EXP}")
         known = self.fixes(verdict.failure) if verdict.failure is not None else ()
         evidence = evidence_of(candidate, verdict)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
@@ -196,6 +202,9 @@ def _run(failure: RunFailed) -> _Finding:
     match failure.reason:
         case "out_of_bounds":
             return _Finding("out_of_bounds", text, True, "Mask every load and store by the shape.")
+        case "timeout" if failure.log.startswith(NOT_JUDGED):
+            advice = "Nothing is known against it: a larger tile has fewer programs to interpret."
+            return _Finding("timeout", text, True, advice)
         case "timeout":
             return _Finding("timeout", text, True, "Take a larger tile: too many programs.")
         case "memory":
@@ -221,7 +230,7 @@ def _mismatch(failure: Mismatch) -> _Finding:
             advice = "The result depends on program order: no program may read another's output."
             return _Finding("mismatch:order", text, False, advice)
         case "nan":
-            advice = "Follow the original where it gives nan or inf: maximum first, then exp."
+            advice = "Follow the original where it gives nan or inf."
             return _Finding("mismatch:nan", text, True, advice)
     if failure.norm_error < 100 * failure.norm_allowed:
         advice = (

@@ -23,6 +23,7 @@ from agentkernel.agents.diagnosis import (
     tile_edges,
 )
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import whole_words
 from agentkernel.domain.formatting import told_apart
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import KernelResources, Measurement, Profile
@@ -229,7 +230,7 @@ def tile_sizes(candidate: Candidate) -> dict[str, int]:
 def last_log_line(log: str, most: int = 300) -> str:
     """The last line of a log that says something: an error's own message."""
     lines = [line.strip() for line in log.splitlines() if line.strip(" \t^~")]
-    return lines[-1][:most] if lines else "no log"
+    return whole_words(lines[-1], most) if lines else "no log"
 
 
 def _said(*facts: tuple[str, str | int | None]) -> tuple[Fact, ...]:

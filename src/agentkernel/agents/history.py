@@ -81,6 +81,8 @@ def outcome(attempt: Attempt) -> str:
     verdict, profile = attempt.verdict, attempt.profile
     if verdict is None:
         return f"not judged: {attempt.aside}" if attempt.aside else "not judged"
+    if verdict.undecided:
+        return verdict.undecided
     if not verdict.accepted:
         facts = {fact.name: fact.value for fact in evidence_of(attempt.candidate, verdict).facts}
         kept = ("error", "form of the error", "rule broken", "what happened", "place")

@@ -16,6 +16,7 @@ from agentkernel.chat.tree import Node, is_accepted, label, problem_of
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.command_lines import on_problem
 from agentkernel.tools.targets import find_target
 
 NO_CANDIDATE = "There is no candidate yet: the module runs PyTorch's own kernels. 'run' drafts one."
@@ -315,11 +316,17 @@ def _noise(work: SessionState, node: Node) -> Reply:
     found = _speed(node)
     if not isinstance(found, TextReply) or not found.ok:
         return found
-    module = work.module.path or "FILE"
+    target = ("--target", work.target_name) if work.target_name else ()
+    problem = work.store.problem(work.place.problem)
+    command = on_problem("profile", problem, "--candidate", "fast.py", *target)
+    again = (
+        f"'save it to fast.py', then in a shell\n    {command}"
+        if command is not None
+        else "'run' once more; a module that lives in Python is timed by no shell"
+    )
     return TextReply(
         text=f"{found.text}\nIn brackets stands the 95% interval; one that holds 1 is no speedup.\n"
-        "To time it once more: 'save it to fast.py', then in a shell\n"
-        f"    agentkernel profile {module} --candidate fast.py"
+        f"To time it once more: {again}"
     )
 
 

@@ -277,6 +277,8 @@ def verdict_words(node: Node) -> str:
     """`right`, `right (interpreted)`, `refused at the gate ...`, or why nobody judged it."""
     if node.verdict is None:
         return f"not judged: {node.aside}" if node.aside else "not judged"
+    if node.verdict.undecided:
+        return node.verdict.undecided
     if not node.verdict.accepted:
         kind = node.verdict.failure.kind if node.verdict.failure is not None else ""
         return f"refused at the gate {node.verdict.gate}" + (f" ({kind})" if kind else "")

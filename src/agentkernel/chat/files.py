@@ -208,8 +208,7 @@ def verify(work: SessionState, intent: OnCandidate) -> Reply:
     lines = [f"signature {found.signature}" + (f": {found.unsigned}" if found.unsigned else "")]
     lines += [f"edited: {item}" for item in found.edited]
     if found.verdict is not None:
-        accepted = "accepted" if found.verdict.accepted else f"refused at {found.verdict.gate}"
-        lines.append(f"judged again on {found.verdict.device}: {accepted}")
+        lines.append(f"judged again on {found.verdict.device}: {found.verdict.answer}")
     lines += [
         f"{item.what}: {item.then} then, {item.now} now" + (", which decides" * item.decisive)
         for item in found.differences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from agentkernel.chat import actions
@@ -143,11 +144,12 @@ def other_module(work: SessionState, intent: OtherModule, text: str) -> Reply:
         return actions.run(work, Run(), text)
     path = intent.path or (Path(module.path).name if module.path else "FILE")
     named = f"{path}:{intent.class_name}" if intent.class_name else path
-    shaped = " --input 'x=f32[4096,8192]'" if intent.class_name else ""
+    inputs = ', with one --input "name=dtype[shape]" for each argument of its forward'
+    shaped = inputs if intent.class_name else ""
     return not_possible(
         f"This session works on {module.name} ({module.class_name}). Another module is a session "
         f"of "
-        f"its own, begun in a shell: agentkernel chat {named}{shaped}\n"
+        f"its own, begun in a shell: agentkernel chat {shlex.quote(named)}{shaped}\n"
         "Nothing was changed."
     )
 

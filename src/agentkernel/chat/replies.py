@@ -6,7 +6,7 @@ A transcript is Markdown for people, JSON lines for programs, or a script that c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field
 
@@ -19,8 +19,24 @@ from agentkernel.domain.knowledge import Hit
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.workflows.outcome import Result
 
+MOST_SHOWN = 100
+"""Characters of an answer in a listing."""
 
-class TextReply(Frozen):
+
+class Answer(Frozen):
+    """What a turn answers: printed, its words; in a listing, its kind and the first of them."""
+
+    def __str__(self) -> str:
+        """The answer as Markdown."""
+        return words(cast("Reply", self))
+
+    def __repr__(self) -> str:
+        """One line, such as `<TextReply: Nothing was changed.>`."""
+        first = next((line for line in str(self).splitlines() if line.strip()), "")
+        return f"<{type(self).__name__}: {inline(first, MOST_SHOWN)}>"
+
+
+class TextReply(Answer):
     """Plain lines. `ok` False: the request could not be done, and the text says what would."""
 
     kind: Literal["said"] = "said"
@@ -28,7 +44,7 @@ class TextReply(Frozen):
     ok: bool = True
 
 
-class ClarificationNeeded(Frozen):
+class ClarificationNeeded(Answer):
     """Not understood, or not surely: the nearest things that are, as sentences to type."""
 
     kind: Literal["puzzled"] = "puzzled"
@@ -37,7 +53,7 @@ class ClarificationNeeded(Frozen):
     options: tuple[str, ...] = ()
 
 
-class StepRan(Frozen):
+class StepRan(Answer):
     """A step that ran. `made` are the numbers of its candidates, `place` where the session stands
     now."""
 
@@ -50,7 +66,7 @@ class StepRan(Frozen):
     """What changed against where the step began, in one or two lines."""
 
 
-class Source(Frozen):
+class Source(Answer):
     """A candidate's file, or the module's (`number` None). `first` is the number of its first line;
     `marked` are lines to point at."""
 
@@ -62,7 +78,7 @@ class Source(Frozen):
     marked: tuple[int, ...] = ()
 
 
-class DiffOf(Frozen):
+class DiffOf(Answer):
     """A unified diff; empty where both are the same."""
 
     kind: Literal["diff"] = "diff"
@@ -71,7 +87,7 @@ class DiffOf(Frozen):
     text: str
 
 
-class Explained(Frozen):
+class Explained(Answer):
     """What code does: (line number or None, words) in the order of the file."""
 
     kind: Literal["explained"] = "explained"
@@ -80,7 +96,7 @@ class Explained(Frozen):
     source: Source | None = None
 
 
-class Compared(Frozen):
+class Compared(Answer):
     """Candidates side by side. `rows`: (what, one value a candidate), `verdict` the conclusion."""
 
     kind: Literal["compared"] = "compared"
@@ -107,7 +123,7 @@ def _told(what: str, values: tuple[str, ...], nodes: tuple[Node, ...]) -> tuple[
     return values
 
 
-class Profiled(Frozen):
+class Profiled(Answer):
     """Where a candidate's time goes and what stands in its way."""
 
     kind: Literal["profiled"] = "profiled"
@@ -126,7 +142,7 @@ class RooflinePoint(Frozen):
     measured: bool
 
 
-class Roofline(Frozen):
+class Roofline(Answer):
     """Candidates below the roof of a target: `gb_per_s` and `peak_gflops` are its two slopes."""
 
     kind: Literal["roofline"] = "roofline"
@@ -139,7 +155,7 @@ class Roofline(Frozen):
     """Which candidates are left out because their times are for another GPU."""
 
 
-class Planned(Frozen):
+class Planned(Answer):
     """The plan in force and which of its hypotheses were tried. `note`: what the plan rests on,
     where it is no run's."""
 
@@ -149,7 +165,7 @@ class Planned(Frozen):
     note: str = ""
 
 
-class TreeShown(Frozen):
+class TreeShown(Answer):
     """The tree with the place that holds now. `target`: the GPU in force, "" where it is not known;
     times for another one are said to be."""
 
@@ -158,7 +174,7 @@ class TreeShown(Frozen):
     target: str = ""
 
 
-class PositionChanged(Frozen):
+class PositionChanged(Answer):
     """The session stands elsewhere, or works with other settings."""
 
     kind: Literal["moved"] = "moved"
@@ -166,7 +182,7 @@ class PositionChanged(Frozen):
     text: str
 
 
-class Cost(Frozen):
+class Cost(Answer):
     """Seconds of all steps, and what the models took."""
 
     kind: Literal["cost"] = "cost"
@@ -175,7 +191,7 @@ class Cost(Frozen):
     text: str
 
 
-class KnowledgeFound(Frozen):
+class KnowledgeFound(Answer):
     """What the knowledge base holds on a question."""
 
     kind: Literal["found"] = "found"
@@ -183,7 +199,7 @@ class KnowledgeFound(Frozen):
     hits: tuple[Hit, ...]
 
 
-class FilesWritten(Frozen):
+class FilesWritten(Answer):
     """Files that were written."""
 
     kind: Literal["wrote"] = "wrote"
@@ -191,7 +207,7 @@ class FilesWritten(Frozen):
     text: str
 
 
-class EditRequested(Frozen):
+class EditRequested(Answer):
     """The user is to change `text` (from candidate `number`, or the module) at `line`; the new text
     comes back by `Session.offer`."""
 
@@ -201,7 +217,7 @@ class EditRequested(Frozen):
     line: int | None = None
 
 
-class SessionEnded(Frozen):
+class SessionEnded(Answer):
     """The session is over."""
 
     kind: Literal["ended"] = "ended"

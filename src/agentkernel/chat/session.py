@@ -64,7 +64,7 @@ from agentkernel.chat.requests import (
 from agentkernel.chat.session_state import Approve, SessionState, SettingsFor, settings_overlay
 from agentkernel.chat.steps import HandWritten, continue_step
 from agentkernel.chat.store import SessionStore, create_folder, now, open_store
-from agentkernel.chat.tree import Changes, Step, Tree
+from agentkernel.chat.tree import Changes, Step, Tree, label
 from agentkernel.chat.user_input import (
     MOST_SOURCE,
     Pasted,
@@ -79,6 +79,7 @@ from agentkernel.chat.user_input import (
 )
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.own_files import write_live
 from agentkernel.tools.run_store import lock_run
 from agentkernel.workflows.events import Noted, OnEvent, ignore
@@ -189,7 +190,7 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
         case "help":
             return TextReply(text=help_text())
         case "quit":
-            return SessionEnded(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
+            return SessionEnded(text=f"Saved. Go on with:\n{resume(work.folder)}")
         case "stop":
             return TextReply(text="Nothing is running. Ctrl-C stops a step while it runs.")
         case "approve":
@@ -347,6 +348,13 @@ class Session:
             store = opened(folder)
             cleanup.callback(store.close)
             return cls(state(store), cleanup.pop_all())
+
+    def __repr__(self) -> str:
+        """Its name, where it stands and what it has, in one line."""
+        if self._closed:
+            return f"<Session {self.id}, closed>"
+        made, place = len(self.tree.nodes), label(self.tree.place.candidate)
+        return f"<Session {self.id}: at {place}, {made} candidate{'' if made == 1 else 's'}>"
 
     def __enter__(self) -> Self:
         return self

@@ -119,11 +119,14 @@ def what_next(work: SessionState, node: Node | None) -> str:
     return f"Next: {first}, {by_hand}, or other sizes."
 
 
+NOT_BEGUN = "Stopped before it began"
+
+
 def stopped_words(ending: RunEnding, unjudged: Sequence[Node]) -> str:
     """`Stopped while judging c4`."""
     doing = DOING.get(ending.node, "")
     if not doing:
-        return "Stopped before it began"
+        return NOT_BEGUN
     what = f" {label(unjudged[-1].number)}" if ending.node == "judge" and unjudged else ""
     return f"Stopped while {doing}{what}"
 
@@ -425,6 +428,8 @@ def _new_words(node: Node) -> str:
 
 def _ended_words(step: Step, ended: _Ended, why: str) -> str:
     if ended.state == "stopped":
+        if why == NOT_BEGUN:
+            return f"{why}: nothing was drafted."
         return f"{why}: the step was stopped; what it had found is kept."
     return f"{step.text[:60]!r} failed: {ended.why}"
 

@@ -49,8 +49,8 @@ def body(path: str) -> Callable[[object], None]:
                 found = of_cli(path)
             found(flags)
         except (KeyboardInterrupt, RuntimeError) as stop:
-            if not _is_interruption(stop):
-                raise
+            if isinstance(stop, typer.Abort) or not _is_interruption(stop):
+                raise  # an Abort has its words
             raise typer.Abort from stop  # typer would leave with 130 and without a word
 
     return call

@@ -6,6 +6,7 @@ verified.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -84,6 +85,8 @@ def apply(flags: ApplyFlags) -> None:
     if device == "cpu":
         # Before torch: Triton is an interpreter, or not, from its import on.
         os.environ["TRITON_INTERPRET"] = "1"
+    # What is logged for a program stands in the answer.
+    logging.getLogger("agentkernel").setLevel(logging.ERROR)
     subject = flags.subject
     loaded = load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
     found = check(folder, ProblemModel(loaded), device, declared_sizes=flags.declared_sizes)

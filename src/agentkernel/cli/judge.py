@@ -1,6 +1,7 @@
 """`agentkernel judge` and `profile`: correctness and speed of a candidate.
 
-`judge` exits 0 for accepted and 3 for rejected.
+`judge` exits 0 for accepted, 3 for rejected, and 4 where this machine could not decide it, as
+`verify` does.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from agentkernel.cli.options import (
     ProfileFlags,
     settings_of,
 )
+from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import print_verdict, profile_parts
 from agentkernel.cli.terminal import print_json
+from agentkernel.cli.verify import EXIT_BROKEN, EXIT_UNDECIDED
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.judge.compute_sanitizer import with_sanitizer_findings
@@ -33,7 +36,10 @@ def judge(flags: JudgeFlags) -> None:
         "judge.seed": flags.seed,
         "remote": flags.remote,
     }
-    with open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench:
+    with (
+        counting("judge", silent=flags.as_json),
+        open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench,
+    ):
         verdict = find_verdict(
             bench, static=flags.static, sanitize=flags.sanitize, declared_sizes=flags.declared_sizes
         )
@@ -43,7 +49,7 @@ def judge(flags: JudgeFlags) -> None:
         screen = console()
         screen.print(f"{bench.loaded.problem.name} on {verdict.device}: {bench.resolved.note}")
         print_verdict(verdict, screen)
-    raise typer.Exit(0 if verdict.accepted else 3)
+    raise typer.Exit(refusal_code(verdict))
 
 
 def find_verdict(
@@ -63,10 +69,20 @@ def find_verdict(
     return with_sanitizer_findings(verdict, bench.loaded, bench.captured, bench.source, settings)
 
 
+def refusal_code(verdict: Verdict) -> int:
+    """0 for accepted; whoever could not be judged here is not rejected."""
+    if verdict.accepted:
+        return 0
+    return EXIT_UNDECIDED if verdict.undecided else EXIT_BROKEN
+
+
 def profile(flags: ProfileFlags) -> None:
     """`agentkernel profile`."""
     values = {**settings_of(flags), "remote": flags.remote}
-    with open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench:
+    with (
+        counting("profile", silent=flags.as_json),
+        open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench,
+    ):
         verdict = bench.judge(bench.judging)
         found = bench.profile() if verdict.accepted else None
     if flags.as_json:
@@ -81,4 +97,6 @@ def profile(flags: ProfileFlags) -> None:
         elif found is not None:
             for part in profile_parts(found):
                 screen.print(part)
-    raise typer.Exit(3 if found is None else 1 if isinstance(found, ProfileFailed) else 0)
+    raise typer.Exit(
+        refusal_code(verdict) if found is None else 1 if isinstance(found, ProfileFailed) else 0
+    )

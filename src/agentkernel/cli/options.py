@@ -55,7 +55,8 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option(
         "--input",
-        help="With FILE:CLASS, one each: 'x=f32[4096,8192]'; nested: 'state=(f32[8], f32[8])'.",
+        help="With FILE:CLASS, one each: 'x=f32[4096,8192]'; integers below 512: "
+        "'ids=i64[8,16]<512'; nested: 'state=(f32[8], f32[8])'.",
     ),
 ]
 Init = Annotated[
@@ -560,7 +561,7 @@ class ProfileFlags:
     candidate: CandidateFile
     subject: Subject
     target: TargetName = None
-    allowed: Allowed = Allowed(policy="any")
+    allowed: Allowed = Allowed()
     settings: SettingsFlags = SettingsFlags()
     allow_unsandboxed: AllowUnsandboxed = False
     remote: RemoteUrl = None
@@ -614,6 +615,13 @@ class ResumeFlags:
             help="The name of a run or a chat; 'last' is what was used last of both.",
         ),
     ] = LAST
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            help="More wall time, also for a run that its time limit ended: 90s, 10m, 1h.",
+        ),
+    ] = None
     runs: Runs = None
     settings: SettingsFlags = SettingsFlags()
     unpickle: Unpickle = False

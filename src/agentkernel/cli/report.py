@@ -18,6 +18,7 @@ from agentkernel.nightly.page.files import read_night_file
 from agentkernel.nightly.page.pages import night_page, render, run_page
 from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.tools.certificate.record import read_certificate_file
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.own_files import require_generated
 from agentkernel.tools.run_store import read_run, run_folders
 from agentkernel.workflows.models import recorded_attempts
@@ -118,13 +119,13 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
         if not file.is_file():
             raise RunNotFound(
                 f"Run {store.id!r} has no certificate yet. Expected a finished run. "
-                f"Next: agentkernel resume {store.id}"
+                f"Next: {resume(store.folder)}"
             )
         sealed = read_certificate_file(file)
         if sealed.certificate is None:
             raise RunNotFound(
                 f"{str(file)!r} is no certificate: {sealed.problem}. Expected what optimize wrote. "
-                f"Next: agentkernel resume {store.id}"
+                f"Next: {resume(store.folder)}"
             )
         entries = [report_entry(item) for item in recorded_attempts(store)]
         page = run_page(sealed.certificate, entries, edited=sealed.state == "invalid")

@@ -21,8 +21,10 @@ from agentkernel.cli.rendering.run import result_panel
 from agentkernel.cli.rendering.text import show_error, show_us
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import RunNotFound, cause_of, one_line
+from agentkernel.domain.formatting import count
 from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.storage.files import read_regular_text
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.run_store import (
     RunStore,
     RunSummary,
@@ -53,7 +55,12 @@ def runs(flags: RunsFlags) -> None:
 
     corrupt = [item for item in found if item.error is not None]
     left_out = {item.id for item in corrupt[MOST_CORRUPT:]}
-    console().print(runs_table([item for item in found if item.id not in left_out]))
+    never = {item.id for item in found if not item.began}
+    shown = [item for item in found if item.id not in left_out | never]
+    if shown:
+        console().print(runs_table(shown))
+    if never:
+        print_plain(f"{count(len(never), 'run')} failed before a draft; --json names them.")
     if left_out:
         print_plain(f"{len(left_out)} more that cannot be read; --json names them.")
 
@@ -164,7 +171,7 @@ def print_screen(store: RunStore, result: Result | None) -> None:
     if working is not None:
         screen.print(work_words(working), markup=False)
     elif result is None:
-        screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
+        screen.print(f"Unfinished. Next: {resume(store.folder)}", markup=False)
     else:
         screen.print(result_panel(result))
 

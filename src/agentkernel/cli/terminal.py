@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Protocol
 
+from pydantic_core import from_json, to_json
+
 from agentkernel.domain.errors import OutputLost
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.storage.files import FULL
@@ -48,9 +50,10 @@ def print_json(value: Dumped | dict[str, object] | list[dict[str, object]]) -> N
 
 
 def json_line(value: Dumped | dict[str, object] | list[dict[str, object]]) -> str:
-    """`value` as JSON in ASCII, so that no text in it steers a terminal."""
+    """`value` as JSON in ASCII, so that no text in it steers a terminal; an infinite figure is a
+    string, as in a value's own JSON."""
     if isinstance(value, dict | list):
-        return json.dumps(value)
+        return json.dumps(from_json(to_json(value, inf_nan_mode="strings")))
     return value.model_dump_json(ensure_ascii=True)
 
 
@@ -236,9 +239,14 @@ def detach_terminals(terminals: list[int]) -> None:
 ERASED = "\r\x1b[2K"
 
 
+SILENCE_S = 30.0
+"""In a pipe a line says what is being done after so many seconds without one."""
+
+
 class ElapsedTime:
     """One line of `stream` that counts the seconds from `start` to `stop` and is then gone: the
-    `words` for the seconds so far, first after `first_s`, then every `every_s`.
+    `words` for the seconds so far, first after `first_s`, then every `every_s`. With `lines`, in a
+    pipe, each of them is a line of its own that stays.
 
     It writes from a thread of its own to the stream that it was made with: whoever swaps stdout
     meanwhile swaps nothing here.
@@ -252,7 +260,9 @@ class ElapsedTime:
         *,
         first_s: float,
         every_s: float,
+        lines: bool = False,
     ) -> None:
+        self._lines = lines
         self._stream, self._width, self._words = stream, width, words
         self._first_s, self._every_s = first_s, every_s
         self._ended = threading.Event()
@@ -280,6 +290,10 @@ class ElapsedTime:
     def _count(self, ended: threading.Event, began: float) -> None:
         wait_s, shown = self._first_s, False
         while not ended.wait(wait_s):
+            if self._lines:
+                self._write(f"{plain_line(self._words(time.monotonic() - began))}\n")
+                wait_s = self._every_s
+                continue
             self._write(f"{ERASED}{self._words(time.monotonic() - began)[: self._width - 1]}")
             wait_s, shown = self._every_s, True
         if shown:
@@ -316,7 +330,7 @@ def loading(*, silent: bool = False) -> Iterator[None]:
     if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield
         return
-    width = _columns()
+    width = stderr_columns()
     clock = ElapsedTime(sys.stderr, width, loading_words, first_s=SOON_S, every_s=SOON_S)
     clock.start()
     try:
@@ -325,7 +339,8 @@ def loading(*, silent: bool = False) -> Iterator[None]:
         clock.stop()
 
 
-def _columns() -> int:
+def stderr_columns() -> int:
+    """Columns of the terminal that stderr is."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
     except OSError:  # it is none to the system

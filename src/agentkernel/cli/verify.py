@@ -11,6 +11,7 @@ import typer
 
 from agentkernel.cli.console import console
 from agentkernel.cli.options import VerifyFlags
+from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import print_json
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
@@ -28,9 +29,12 @@ def verify(flags: VerifyFlags) -> None:
     if flags.no_replay:
         _, found = inspect_certificate(flags.certificate)
     else:
-        found = replay(
-            flags.certificate, allow_unsandboxed=flags.allow_unsandboxed, unpickle=flags.unpickle
-        )
+        with counting("verify", silent=flags.as_json):
+            found = replay(
+                flags.certificate,
+                allow_unsandboxed=flags.allow_unsandboxed,
+                unpickle=flags.unpickle,
+            )
     code = exit_code(found, known_signer=flags.known_signer)
     if flags.as_json:
         print_json({"holds": code == 0, **found.model_dump(mode="json")})

@@ -189,7 +189,7 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, JoinedStep):
+    if isinstance(step, JoinedStep | PairStep):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
     if isinstance(step, RowPartsStep | StatisticsStep):
         return tuple(Output(x, x.name, contiguous_strides(x.shape)) for x in step.parts)

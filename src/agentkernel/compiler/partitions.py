@@ -31,6 +31,7 @@ from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.recurrence import RecurrenceStep
 from agentkernel.compiler.rewrite.columns import with_columns_apart
+from agentkernel.compiler.rewrite.places import with_places_together
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import OF_CONSTRUCTOR, NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
@@ -137,6 +138,10 @@ def _partitions(
 ) -> list[Compiled]:
     returned_text(captured.output_tree, itertools.repeat("_"))
     captured = with_output_views(problem, captured)
+    together = with_places_together(captured)
+    if together is not captured:
+        adopt_limits(problem, captured, together)
+        captured = together
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         raise UnsupportedOp("constructor", constructor.reason)

@@ -56,6 +56,8 @@ def stored_by(step: object) -> tuple[Node, ...]:
         return tuple(store.node for store in step.stores)
     if isinstance(step, JoinedStep):
         return step.results
+    if isinstance(step, PairStep):
+        return tuple(store.node for store in step.stores)
     result = getattr(step, "result", None)
     if isinstance(result, Node):
         return (result,)

@@ -146,6 +146,13 @@ def one_line(error: object, most: int = 300) -> str:
     return plain_line(" ".join(str(error)[: 20 * most].split()))[:most]
 
 
+def whole_words(line: str, most: int) -> str:
+    """At most `most` characters of one line; a cut lies between words, and "..." tells of it."""
+    if len(line) <= most:
+        return line
+    return f"{line[: most - 3].rpartition(' ')[0] or line[: most - 4]} ..."
+
+
 def cause_of(line: str) -> str:
     """An error's line without its next step: another line that holds it has one of its own."""
     return line.partition(" Next: ")[0]

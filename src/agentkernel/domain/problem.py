@@ -59,11 +59,21 @@ Origin = Literal["file", "class", "live"]
 
 
 class TensorSpec(Frozen):
-    """One tensor input: its parameter name in `forward`, dtype and shape (elements)."""
+    """One tensor input: its parameter name in `forward`, dtype and shape (elements). Integers are
+    drawn `below` a number, and are 0 or 1 where none is named."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
+    below: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One without a limit is written, and known again, as ever."""
+        found: dict[str, object] = handler(self)
+        if self.below is None:
+            del found["below"]
+        return found
 
     @property
     def label(self) -> str:

@@ -230,6 +230,20 @@ class Verdict(Frozen, defer_build=True):
     """KernelBench's own rule: allclose at 1e-4 to eager over 5 seeds; None where nobody asked."""
 
     @property
+    def undecided(self) -> str:
+        """Why nothing is known against a candidate that was not accepted, in one line: this machine
+        was too slow, or its interpreter raised. "" for every other verdict."""
+        failure = self.failure
+        if isinstance(failure, LoadFailed | RunFailed) and failure.log.startswith(NOT_JUDGED):
+            return failure.log.splitlines()[0]
+        return ""
+
+    @property
+    def answer(self) -> str:
+        """`accepted`, `rejected at run`, or `could not be judged here: ...`."""
+        return self.undecided or ("accepted" if self.accepted else f"rejected at {self.gate}")
+
+    @property
     def worst_error(self) -> float | None:
         """The largest norm-wise error of any case, None where nothing ran."""
         return max((case.norm_error for case in self.cases), default=None)
@@ -251,6 +265,8 @@ class Verdict(Frozen, defer_build=True):
         return "" if self.margin is None else f"{self.margin:.2g} of what is allowed"
 
 
+NOT_JUDGED = "could not be judged here"
+"""How the log of a failure begins that lies with the machine: it says nothing on the candidate."""
 HACK_KINDS = ("policy", "execution", "inputs", "timing")
 """A candidate that fails in one of these ways did not do the work that was asked for."""
 HONEST_RULES = ("syntax", "no-model")

@@ -20,6 +20,7 @@ NEXT = {
     "or let optimize(module) search.",
     ("judge", 0): "profile the same candidate to learn how fast it is.",
     ("judge", 3): "correct what the judge names (search_knowledge with the error), judge again.",
+    ("judge", 4): "nothing is known against it: judge it where a GPU is, or at smaller sizes.",
     ("profile", 0): "keep this file if it is faster than both baselines; else draft another one.",
     ("profile", 3): "the judge refused it: correct what it names, then judge again.",
     ("optimize", 0): "verify the run, then apply_check(run, module).",
@@ -42,6 +43,7 @@ RESULT_FIGURES = (
     "error_vs_oracle",
     "eager_error_vs_oracle",
 )
+FAILED = 1
 FACTS = ("round", "node", "candidate", "gate", "accepted", "reason", "text")
 
 
@@ -117,7 +119,8 @@ def progress_text(job: Job) -> str:
     """Where a job at work is: its last event, else its seconds."""
     told = [item for item in job.events() if item.get("kind") != "stages_timed"]
     if not told:
-        return f"at work for {job.seconds():.0f} s"
+        said = job.text("stderr").strip().splitlines()
+        return plain_line(": ".join([f"at work for {job.seconds():.0f} s", *said[-1:]])[:400])
     last = told[-1]
     words = ", ".join(f"{name} {last[name]}" for name in FACTS if last.get(name) is not None)
     told_last = short_figures(f"{last.get('kind')}, {words}")
@@ -149,7 +152,9 @@ def next_step(job: Job) -> str:
         return f"result(run_id={job.id!r}, wait_s=50), or do something else first."
     if state == "done":
         return NEXT.get((job.tool, cast(int, job.exit_code)), "show('last').")
-    kept = f"; 'agentkernel resume {run}' goes on with what is kept" if run else ""
+    # A run that came to a failure of its own says the same again.
+    left = run if job.exit_code != FAILED else None
+    kept = f"; 'agentkernel resume {left}' goes on with what is kept" if left else ""
     before = "" if state == "cancelled" else "correct the call and "
     return f"{before}start {job.tool} again{kept}."
 

@@ -34,6 +34,10 @@ MOST_KEPT = 100
 MOST_READ = 2**20
 """Characters of what a job wrote that are read."""
 INTERRUPTED = 130
+UNDECIDED = 4
+JUDGING = ("judge", "profile", "verify")
+LIGHT = ("search_knowledge", "show")
+"""Tools that only look something up: they wait for nobody, and nobody waits for them."""
 SCRIPT = (
     'd=$1; shift; ( "$@" >"$d/stdout" 2>"$d/stderr" </dev/null; echo $? >"$d/exit.new"; '
     'mv "$d/exit.new" "$d/exit" ) &'
@@ -84,12 +88,14 @@ class Job:
         return (self.folder / "cancelled").exists()
 
     def state(self) -> State:
-        """Exit code 3 is an answer too: rejected, or a baseline kept."""
+        """Exit code 3 is an answer too: rejected, or a baseline kept; and 4 where a judgement says
+        that this machine cannot decide it."""
         locked = self._locked()
         code = self.exit_code
         if code is None:
             return "running" if locked else "cancelled" if self.cancelled else "failed"
-        if code in (0, 3):
+        undecided = code == UNDECIDED and self.tool in JUDGING and self.text().strip()
+        if code in (0, 3) or undecided:
             return "done"
         return "cancelled" if self.cancelled or code == INTERRUPTED else "failed"
 
@@ -137,16 +143,17 @@ class Jobs:
     ) -> Job:
         """Start `python -m COMMAND`; "{job}" in its words is the job's folder, with `files`.
 
-        Raises RunBusy where as many as may are at work.
+        Raises RunBusy where as many as may are at work, but for a tool that only looks up.
         """
         known = self.all()
-        running = [job.id for job in known if job.state() == "running"]
-        if len(running) >= MOST_RUNNING:
+        at_work = [job for job in known if job.state() == "running"]
+        busy = [job.id for job in at_work if job.tool not in LIGHT]
+        if len(busy) >= MOST_RUNNING and tool not in LIGHT:
             raise RunBusy(
-                f"{len(running)} jobs are at work, the most at once: {', '.join(running)}. "
+                f"{len(busy)} jobs are at work, the most at once: {', '.join(busy)}. "
                 "Next: wait for one with result, or cancel one."
             )
-        for old in [job for job in known if job.id not in running][: -MOST_KEPT or None]:
+        for old in [job for job in known if job not in at_work][: -MOST_KEPT or None]:
             shutil.rmtree(old.folder, ignore_errors=True)
         name = f"{tool}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         job = Job(name, tool, self.folder / name)

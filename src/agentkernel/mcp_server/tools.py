@@ -52,7 +52,9 @@ class ModuleCall(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     inputs: list[Short] = Field(
-        default_factory=list, max_length=32, description="One each: 'x=f32[4096,8192]'."
+        default_factory=list,
+        max_length=32,
+        description="One each: 'x=f32[4096,8192]', 'ids=i64[8,16]<512'.",
     )
     init: Annotated[Words, Field(description="Constructor arguments: '4096, bias=False'.")] = ""
     kwargs: Annotated[Words, Field(description="Of forward: 'alpha=0.5'.")] = ""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import HANDED_OVER
-from agentkernel.domain.errors import ProblemError
+from agentkernel.domain.errors import ProblemError, SettingError
 from agentkernel.domain.nightly import RegionStatus
 from agentkernel.domain.region import Kernel
-from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.domain.verdict import NOT_JUDGED, LoadFailed, RunFailed, Verdict
 from agentkernel.nightly.library.library import now
 from agentkernel.nightly.regions import region_problem
 from agentkernel.nightly.scheduler.engine import device_of, gpu_of
@@ -19,7 +20,7 @@ from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.storage.files import make_folder
 from agentkernel.swap.kernel import parameter_strides, strides_of
 from agentkernel.tools.certificate.record import read_certificate
-from agentkernel.tools.certificate.replay import NOT_JUDGED, replay_settings
+from agentkernel.tools.certificate.replay import replay_settings
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import find_target
@@ -49,9 +50,9 @@ def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
     if verdict.accepted:
         again = known.evolve(verified=now())
         return KernelDone(status="reused", reason="judged again", kernel=again, run=known.run)
-    words = f"rejected at {verdict.gate}: {_failure(verdict)}"
+    words = f"{verdict.answer}: {_failure(verdict)}"
     if _undecided(verdict):
-        return KernelDone(status="failed", reason=f"could not be judged again: {words}")
+        return KernelDone(status="failed", reason=verdict.undecided or f"{NOT_JUDGED}: {words}")
     return KernelDone(status="withdrawn", reason=f"does not verify any more: {words}", kernel=known)
 
 
@@ -62,15 +63,24 @@ def draft_kernel(job: KernelJob) -> KernelDone:
     if job.budget_s is not None:
         budget = settings.budget.evolve(time_s=job.budget_s)
         settings = settings.evolve(budget=budget)
-    result = _run(OptimizeRequest(call.problem, settings, None, ("batch", job.use.path)))
-    limited = job.budget_s is not None and result.spent_s >= SPENT * job.budget_s
+    request = OptimizeRequest(call.problem, settings, None, ("batch", job.use.path))
+    result = _run(request, job.budget_s if job.again else None)
+    limited = job.budget_s is not None and (
+        result.ended_by_time or result.spent_s >= SPENT * job.budget_s
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     if result.status == "failed":
         return KernelDone(status="failed", reason=result.reason, run=result.run, limited=limited)
     why = baseline_reason(result, measurable=gpu_of(find_target(settings.target)) is not None)
     if why:
-        return KernelDone(status="kept", reason=why, run=result.run, limited=limited)
+        return KernelDone(
+            status="kept",
+            reason=why,
+            run=result.run,
+            limited=limited,
+            resumable=job.budget_s is not None and result.ended_by_time,
+        )
     kernel = to_kernel(result, job, call)
     status: RegionStatus = "new" if job.parent is None else "retuned"
     return KernelDone(
@@ -85,10 +95,17 @@ def region_call(job: KernelJob) -> RegionCall:
     return region_problem(loaded, job.use.path, signature=job.region.signature, device=device)
 
 
-def _run(request: OptimizeRequest) -> Result:
+def _run(request: OptimizeRequest, more_s: float | None) -> Result:
+    """`more_s`: what a run that its budget ended gets on top."""
     folder = Path(request.settings.runs)
     make_folder(folder)
-    return resume_newest(folder, lambda left: resume(left, ignore)) or run(request, ignore)
+
+    def take_up(left: str) -> Result:
+        with suppress(SettingError):  # a kill came between its end and the answer to the job
+            return resume(left, ignore, more_s=more_s)
+        return resume(left, ignore)
+
+    return resume_newest(folder, take_up) or run(request, ignore)
 
 
 def baseline_reason(result: Result, *, measurable: bool) -> str:
@@ -156,6 +173,5 @@ def _failure(verdict: Verdict) -> str:
 def _undecided(verdict: Verdict) -> bool:
     """True where the machine, not the kernel, kept it from being judged."""
     failure = verdict.failure
-    return isinstance(failure, LoadFailed | RunFailed) and (
-        failure.log.startswith((NOT_JUDGED, "timeout: "))
-    )
+    late = isinstance(failure, LoadFailed | RunFailed) and failure.log.startswith("timeout: ")
+    return late or bool(verdict.undecided)

@@ -167,12 +167,16 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+TOLD_EVERY_S = 10.0
+
+
 class ToldStages(StageClock):
     """Stages that are told as they begin."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__()
         self._tell_stage = tell
+        self._told_at = time.monotonic()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -180,6 +184,14 @@ class ToldStages(StageClock):
         self._tell_stage(name)
         with super().stage(name):
             yield
+
+    def at(self, text: str) -> None:
+        """What the stage is at, told every few seconds."""
+        super().at(text)
+        now = time.monotonic()
+        if now - self._told_at >= TOLD_EVERY_S:
+            self._told_at = now
+            self._tell_stage(self.doing)
 
 
 def _work(line: WorkerLine, folder: SessionFolder) -> None:

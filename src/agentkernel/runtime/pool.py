@@ -9,7 +9,10 @@ import contextlib
 import functools
 import math
 import multiprocessing
+import multiprocessing.forkserver as forkserver
+import multiprocessing.resource_tracker as resource_tracker
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -377,6 +380,14 @@ def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
     """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "torch"])
+    # It imports for seconds before it ignores the terminal's interruptions, and would die of one
+    # with a traceback.
+    resource_tracker.ensure_running()  # whose start lets interruptions through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(place,))
 
 
@@ -385,6 +396,9 @@ _held = ExitStack()
 
 
 def _prepare(place: WorkerPlace) -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of those that came in the meantime
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, handler)
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == CPU else place.device
     if place.gate is None:
         os.environ.pop(gpu_lock.FOLDER, None)

@@ -38,6 +38,7 @@ class StageClock:
         self._seconds: dict[str, float] = {}
         self._beside: dict[str, float] = {}
         self._turned = self.began = now()
+        self._at = [""]
 
     def add(self, stage: str, seconds: float) -> None:
         """Seconds of `stage` that were over before this clock was there."""
@@ -60,11 +61,27 @@ class StageClock:
             return
         self._turn()
         self._open.append(name)
+        self._at.append("")
         try:
             yield
         finally:
             self._turn()
             self._open.pop()
+            self._at.pop()
+
+    def at(self, text: str) -> None:
+        """What the open stage is at, `12 of 35 cases`; forgotten as it ends. Another thread's word
+        does not count."""
+        if threading.get_ident() == self._thread:
+            self._at[-1] = text
+
+    @property
+    def doing(self) -> str:
+        """What the open stages are at, and the name of the innermost one: `fused; search: 24
+        schedules are compiled`; "" for nothing. Any thread may ask."""
+        name, (*outer, last) = self._open[-1], self._at[:]
+        inner = ": ".join(part for part in ("" if name == OTHER else name, last) if part)
+        return "; ".join(part for part in (*outer, inner) if part)
 
     def wall_s(self) -> float:
         """Seconds since the run began."""
@@ -115,6 +132,19 @@ def stage(name: str) -> Iterator[None]:
         return
     with clock.stage(name):
         yield
+
+
+def at(text: str) -> None:
+    """The open stage is at `text`, `12 of 35 cases`, for whoever watches; nothing where nobody
+    records."""
+    clock = _clock.get()
+    if clock is not None:
+        clock.at(text)
+
+
+def current() -> StageClock | None:
+    """The clock that records here."""
+    return _clock.get()
 
 
 def overlapped(name: str, seconds: float) -> None:

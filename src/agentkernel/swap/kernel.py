@@ -280,7 +280,7 @@ def match_module(module: nn.Module, kernel: Kernel, *, declared_sizes: bool = Fa
         # Its next step is for who optimizes the module.
         why = cause_of(str(error))
         raise KernelRefused(
-            f"{name}: it has no graph on the verified inputs: {one_line(why, 200)} "
+            f"{name}: it has no graph on the verified inputs: {one_line(why.rstrip('.'), 500)}. "
             f"{NEXT_OPTIMIZE_MODULE}"
         ) from error
     finally:

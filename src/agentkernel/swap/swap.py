@@ -63,7 +63,8 @@ MOST_RAISED = 3
 MOST_SIZES = 16
 """Sets of sizes whose last call that the guard let through is kept."""
 NO_GPU = (
-    "No GPU in this process: the original modules run, not the kernels. Expected CUDA or ROCm. "
+    "No GPU in this process: the original modules run, not the kernels. Expected CUDA or ROCm, or "
+    "TRITON_INTERPRET=1 in the environment, which interprets kernels on the CPU, slowly. "
     "Next: run it where there is one; agentkernel.counts(model) says what ran."
 )
 UNTIMED = (

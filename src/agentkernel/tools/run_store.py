@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -84,6 +84,8 @@ class RunSummary(Frozen):
     target: str = ""
     status: str = "unfinished"
     error: str | None = None
+    began: bool = True
+    """False where the check of its inputs ended it, before anything was tried."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,22 @@ def create_run(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return RunStore(folder, manifest, Records(folder / "run.sqlite"))
+
+
+def extend_run(store: RunStore, limit_s: float) -> RunStore:
+    """`store` with a time limit of `limit_s` wall seconds in all sessions together, unfinished
+    again: its loop begins anew, and finds what was drafted, judged and timed in the records. Raises
+    OutputError, and RunBusy where another process works on it."""
+    budget = store.manifest.settings.budget.evolve(time_s=limit_s)
+    manifest = store.manifest.evolve(settings=store.manifest.settings.evolve(budget=budget))
+    with lock_run(store.folder), explain_write_failure(store.folder):
+        write_atomic(store.folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
+        # The result comes last: without it the run counts as unfinished.
+        for suffix in ("", "-wal", "-shm"):
+            path = store.checkpoint_path
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        store.result_path.unlink(missing_ok=True)
+    return replace(store, manifest=manifest)
 
 
 def plain_name(name: str) -> str:
@@ -425,6 +443,7 @@ def _summary(folder: Path) -> RunSummary:
         problem=manifest.problem.name,
         target=manifest.target,
         status=_status(folder / "result.json"),
+        began=not _failed_at_once(folder),
     )
 
 
@@ -433,12 +452,24 @@ class _StatusLine(Frozen):
     status: str
     interrupted: bool = False
     candidate: str | None = None
+    drafts: int = 0
 
 
 def _status_line(path: Path) -> _StatusLine | None:
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
         return _StatusLine.model_validate_json(read_regular_text(path))
     return None
+
+
+def _failed_at_once(folder: Path) -> bool:
+    """Whether the run failed for good with nothing drafted, as where its inputs do not fit."""
+    found = _status_line(folder / "result.json")
+    return (
+        found is not None
+        and found.status == "failed"
+        and found.drafts == 0
+        and not (found.interrupted)
+    )
 
 
 def _status(path: Path) -> str:

@@ -12,7 +12,14 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
-from agentkernel.workflows.outcome import DISTINGUISHABLE, LIMIT, Result
+from agentkernel.tools.command_lines import resume
+from agentkernel.workflows.outcome import (
+    DISTINGUISHABLE,
+    LIMIT,
+    NONE_ACCEPTED,
+    NONE_DRAFTED,
+    Result,
+)
 
 CERTIFICATE = "certificate.json"
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
@@ -35,11 +42,13 @@ def answer_sentence(result: Result, certificate: Certificate | None) -> str:
     if result.candidate and margin is not None:
         parts.append(f"error {margin:.2g} of allowed at worst")
     text = ", ".join(parts)
+    if result.ended_by_time and not result.interrupted:
+        return f"{text}. Out of time. Go on with: {extension_command(result)}"
     if not result.interrupted:
         return text
     kept = count(result.drafts, "draft")
     best = f" Best so far: {text}." if result.candidate else ""
-    return f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
+    return f"Interrupted. Kept: {kept}.{best} Go on with: {_resumed_as(result)}"
 
 
 def surely_faster(result: Result) -> bool:
@@ -48,12 +57,18 @@ def surely_faster(result: Result) -> bool:
     return bool(result.candidate) and result.measured and low > 1.0
 
 
+MORE_TIME = "10m"
+
+
+def extension_command(result: Result) -> str:
+    """What goes on with a run that its time limit ended."""
+    return f"agentkernel resume {_resumed_as(result)} --time {MORE_TIME}"
+
+
 def _resumed_as(result: Result) -> str:
-    """The run's name, or its folder where that lies in none that is looked into by default."""
-    folder = relative_path(str(Path(result.certificate or "").parent))
-    below = Path(folder).parent
-    named = Path(folder).name != result.run or below == Path(RUNS_FOLDER)
-    return result.run if named else folder
+    """The command that goes on with the run, from where its certificate lies."""
+    folder = Path(result.certificate or "").parent
+    return resume(folder if folder.name == result.run else Path(RUNS_FOLDER) / result.run)
 
 
 def relative_path(path: str) -> str:
@@ -78,11 +93,21 @@ def _answer_words(result: Result) -> str:
 
 def _kept_words(result: Result) -> str:
     kept = result.baseline or ("eager" if result.status == "kept_original" else "torch.compile")
-    found = "No kernel was judged in time" if LIMIT in result.reason else ""
-    words = f"{found or f'Nothing faster than {kept} was found'}: {kept} is kept"
+    words = f"{_found_words(result, kept)}: {kept} is kept"
     if not result.measured:
         return words
     return f"{words}. The best candidate: {_measured_words(result)}"
+
+
+def _found_words(result: Result, kept: str) -> str:
+    """What was found: nothing was compared for speed where no candidate is right."""
+    if LIMIT in result.reason:
+        return "No kernel was judged in time"
+    if NONE_ACCEPTED in result.reason:
+        return "No candidate was accepted by the judge"
+    if result.reason.startswith(NONE_DRAFTED):
+        return "No candidate was drafted"
+    return f"Nothing faster than {kept} was found"
 
 
 def _measured_words(result: Result) -> str:

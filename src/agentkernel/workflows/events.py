@@ -100,6 +100,8 @@ class VerdictReached(Frozen):
     interpreted: bool
     gate: str
     failure: str | None
+    undecided: str = ""
+    """Why this machine could not decide, where nothing is known against the candidate."""
     error_vs_oracle: float | None
     eager_error_vs_oracle: float | None
     seconds: float

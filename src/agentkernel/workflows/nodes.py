@@ -455,6 +455,7 @@ def _verdict_event(
         interpreted=verdict.interpreted,
         gate=verdict.gate,
         failure=verdict.failure.kind if verdict.failure else None,
+        undecided=verdict.undecided,
         error_vs_oracle=verdict.worst_error,
         eager_error_vs_oracle=verdict.worst_eager_error,
         seconds=verdict.seconds,

@@ -9,12 +9,19 @@ from pathlib import Path
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 
-from agentkernel.domain.errors import RunNotFound, SettingError
+from agentkernel.domain.errors import AgentKernelError, RunNotFound, SettingError
 from agentkernel.domain.settings import Settings
 from agentkernel.runtime import stages
 from agentkernel.storage.files import make_folder
 from agentkernel.tools.problem.loading import LoadedProblem
-from agentkernel.tools.run_store import RunStore, create_run, lock_run, open_run, run_folders
+from agentkernel.tools.run_store import (
+    RunStore,
+    create_run,
+    extend_run,
+    lock_run,
+    open_run,
+    run_folders,
+)
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows import nodes, routing
 from agentkernel.workflows.approval import Approve, check_approval
@@ -127,10 +134,21 @@ def resume(
     runs: Path = Path("./agentkernel-runs"),
     workshop: RunFactory | None = None,
     approve: Approve | None = None,
+    more_s: float | None = None,
 ) -> Result:
-    """Go on with a run (id, unique beginning, path or "last"); a finished one answers at once."""
+    """Go on with a run (id, unique beginning, path or "last"); a finished one answers at once.
+
+    `more_s`: wall seconds on top of those that are spent, also for a run that its time limit ended.
+    Raises SettingError where a run ended for another reason.
+    """
     store = open_run(runs, str(run))
     done = saved_result(store)
+    if more_s is not None:
+        try:
+            store, done = _with_more_time(store, done, more_s), None
+        except AgentKernelError:
+            store.close()
+            raise
     if done is not None:
         store.close()
         on_event(Finished(result=done))
@@ -144,6 +162,16 @@ def resume(
     with _factory(workshop, settings, on_event) as factory:
         resolved = factory.resolve(settings)
         return _work(store, store.problem(), factory, resolved, on_event, approve, resumed=True)
+
+
+def _with_more_time(store: RunStore, done: Result | None, more_s: float) -> RunStore:
+    if done is not None and not done.ended_by_time:
+        raise SettingError(
+            f"--time gives more to a run that its time limit ended, and {store.id!r} ended for "
+            f"another reason: {done.reason}. Next: leave --time out to see its result, or optimize "
+            "again."
+        )
+    return extend_run(store, store.records.spent_before() + more_s)
 
 
 def _work(

@@ -11,7 +11,7 @@ from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import NO_SCHEDULE, OF_CONSTRUCTOR
 from agentkernel.domain.certificate import Status
-from agentkernel.domain.errors import one_line
+from agentkernel.domain.errors import one_line, whole_words
 from agentkernel.domain.formatting import with_interval
 from agentkernel.domain.profile import (
     LEFT_OUT,
@@ -25,7 +25,9 @@ from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.tools.targets import load_targets
 
 Faster = Literal["eager", "torch.compile", "max-autotune"]
-REASON_MOST = 200
+REASON_MOST = 400
+NONE_ACCEPTED = "none accepted"
+NONE_DRAFTED = "no candidate was drafted"
 """Characters of the reason."""
 UNSET = "the drop-in does not set"
 """How the verdict's note on a side effect begins."""
@@ -115,6 +117,13 @@ class Result(Frozen):
     replayed: bool = False
     """The answers are another run's: the tokens and the cost are what they took there."""
     interrupted: bool = False
+    out_of_time: bool = False
+    """The time limit ended it: with more time it goes on."""
+
+    @property
+    def ended_by_time(self) -> bool:
+        """Whether the time limit ended it, by its reason where a record is from before it said."""
+        return self.out_of_time or LIMIT in self.reason or OUT_OF_TIME in self.reason
 
     @property
     def asked_models(self) -> bool:
@@ -452,21 +461,28 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     if not judged and own and own[-1].aside == CUT:
         return f"{own[-1].candidate.id} was drafted; interrupted before it was judged"
     if not judged:
-        return nothing or ("nothing was judged" if own else "no candidate was drafted")
+        return nothing or ("nothing was judged" if own else NONE_DRAFTED)
     broken = next((item.unprofiled for item in reversed(own) if broke_profiling(item)), None)
     if broken is not None:
         return (
             f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"
         )
     candidate, last = judged[-1]
-    why = one_line(refusal_line(candidate, last), REASON_MOST)
+    why = _cut(refusal_line(candidate, last))
     if isinstance(last.failure, PolicyViolation):
-        why = f"line {last.failure.line}: {one_line(last.failure.text, REASON_MOST)}"
+        why = f"line {last.failure.line}: {_cut(last.failure.text)}"
     count = f"{len(judged)} candidate" + ("s" if len(judged) > 1 else "")
     left = ", ".join(item.candidate.id for item in own if item.aside == OUT_OF_TIME)
     more = f" ({left}: {OUT_OF_TIME})" if left else ""
     stop = f"the last one stopped at the gate {last.gate!r}: {why}"
-    return f"{count} drafted, none accepted{more}; {stop}"
+    if last.undecided:
+        stop = f"the last one {last.undecided}"
+    return f"{count} drafted, {NONE_ACCEPTED}{more}; {stop}"
+
+
+def _cut(text: str) -> str:
+    """On one line, of so many whole words; what was cut is told by its end."""
+    return whole_words(one_line(text, 2 * REASON_MOST), REASON_MOST)
 
 
 def _tail(failed: ProfileFailed) -> str:

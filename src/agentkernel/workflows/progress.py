@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from agentkernel.workflows.events import Event, NodeStarted, OnEvent, RunStarted
+from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, RunStarted
 
 WORDS = {
     "plan": "planning",
@@ -22,9 +24,37 @@ WORDS = {
 """What a node does, for people."""
 
 
+def _no_widgets() -> bool:
+    """True in a notebook without ipywidgets: rich draws no bar there, and warns at each turn."""
+    return Console().is_jupyter and find_spec("ipywidgets") is None
+
+
+def _printed() -> OnEvent:
+    """The events as plain lines: the round, and what is done."""
+    rounds = 0
+
+    def show(event: Event) -> None:
+        nonlocal rounds
+        match event:
+            case RunStarted():
+                rounds = event.rounds
+            case NodeStarted():
+                print(f"round {max(event.round, 1)} of {rounds}: {WORDS[event.node]}", flush=True)
+            case Finished():
+                print("done", flush=True)
+            case _:
+                pass
+
+    return show
+
+
 @contextmanager
 def progress_bar() -> Iterator[OnEvent]:
-    """While it holds, a bar of the rounds with what is being done; it hears the run's events."""
+    """While it holds, a bar of the rounds with what is being done; it hears the run's events. A
+    notebook without ipywidgets gets a line a step."""
+    if _no_widgets():
+        yield _printed()
+        return
     columns = (
         BarColumn(),
         MofNCompleteColumn(),

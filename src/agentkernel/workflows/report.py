@@ -421,7 +421,7 @@ def _gate(entry: ReportEntry) -> str:
     if verdict is None:
         return f"set aside: {entry.aside}" if entry.aside else "not judged"
     if not verdict.accepted:
-        return f"stopped at {verdict.gate}"
+        return verdict.undecided or f"stopped at {verdict.gate}"
     return "accepted (interpreted)" if verdict.interpreted else "accepted"
 
 

@@ -264,6 +264,7 @@ def _result(
         drafts=sum(item.candidate.round != EARLIER for item in state.history),
         spent_s=round(context.session.spent(), 3),
         interrupted=interrupted,
+        out_of_time=state.stop == "time" and not interrupted,
         tokens=models.prompt + models.completion or None,
         cost_usd=models.cost_usd,
         unpriced=models.unpriced,

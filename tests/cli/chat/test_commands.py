@@ -142,6 +142,7 @@ WRONG = {
     "/ask-docs": ("needs words",),
     "/set budget.round 3": ("unknown setting 'budget.round'", "'budget.rounds'"),
     "/set rounds 3": ("the nearest known one is 'budget.rounds'",),
+    "/set goals.time": ("unknown setting 'goals.time'", "'budget.time_s'"),
     "/set budget.rounds": ("'budget.rounds' needs a value",),
     "/set budget.rounds [1, 2]": ("'[1, 2]' is no single value",),
     "/save " + "x" * 2000: ("at most 1024 characters",),

@@ -60,7 +60,28 @@ def measured(**changes: object) -> Result:
                 baseline="eager",
                 reason="c1 was drafted; the time limit of 60 s was over before it was judged",
             ),
-            "No kernel was judged in time: eager is kept",
+            "No kernel was judged in time: eager is kept. Out of time. Go on with: "
+            "agentkernel resume layernorm-1 --time 10m",
+            "yellow",
+        ),
+        (
+            result(
+                status="kept_original",
+                candidate=None,
+                baseline="eager",
+                reason="2 candidates drafted, none accepted; the last one stopped at 'run'",
+            ),
+            "No candidate was accepted by the judge: eager is kept",
+            "yellow",
+        ),
+        (
+            result(
+                status="kept_original",
+                candidate=None,
+                baseline="eager",
+                reason="no candidate was drafted",
+            ),
+            "No candidate was drafted: eager is kept",
             "yellow",
         ),
         (

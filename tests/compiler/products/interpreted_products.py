@@ -136,7 +136,7 @@ def pairs_are_right(
     m, n, k = sizes
     kind = getattr(torch, dtype)
     a = torch.randn(*batch_shape, m, k, dtype=kind)
-    whole = torch.randn(*batch_shape, (gates + 1) * (n + 1), k, dtype=kind)
+    whole = (torch.randn(*batch_shape, (gates + 1) * (n + 1), k) / k**0.5).to(kind)
     ranges = [slice(part * (n + 1), part * (n + 1) + n) for part in range(gates + 1)]
     weights = [whole[..., part, :] for part in ranges]
     bias = torch.randn(n, dtype=kind)

@@ -201,6 +201,35 @@ def test_the_judge_accepts_the_gates_of_a_cell(parts: int) -> None:
     assert "third = tl.dot" in text
 
 
+class LongShortCell(nn.Module):
+    """The cell of an LSTM with packed gates, of which the state goes on beside the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x, self.h = nn.Linear(24, 128), nn.Linear(32, 128)
+
+    def forward(
+        self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        i, f, g, o = (self.x(x) + self.h(h)).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def test_gates_store_a_state_beside_their_output() -> None:
+    compiled = own(LongShortCell(), torch.randn(17, 24), torch.randn(17, 32), torch.randn(17, 32))
+    (pair,) = pairs_of(compiled)
+    assert (len(pair.parts), len(pair.stores)) == (4, 2)
+    assert [type(step) for step in compiled.partition.steps] == [ProductStep, PairStep]
+
+
+@pytest.mark.slow
+def test_the_judge_accepts_a_cell_with_its_state() -> None:
+    inputs = (torch.randn(17, 24), torch.randn(17, 32), torch.randn(17, 32))
+    text = accepted_text(problem_from_module(LongShortCell().eval(), inputs))
+    assert "fourth = tl.dot" in text
+
+
 class Steps(nn.Module):
     """A GRU written out, over the columns of its inputs' gates."""
 

@@ -58,7 +58,7 @@ def linear_default_kernel(
             inside = ks + k < K
             a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
             b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="tf32x3")
+        acc = tl.dot(a, b, acc, input_precision="ieee")
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K
 

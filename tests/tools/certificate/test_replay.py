@@ -15,7 +15,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Status
 from agentkernel.domain.errors import ProblemError, RunNotFound
-from agentkernel.domain.problem import ShapeSet
+from agentkernel.domain.problem import Problem, ShapeSet
 from agentkernel.domain.profile import ProfileFailed, Ratio
 from agentkernel.domain.verdict import RunFailed, Verdict
 from agentkernel.runtime.machine import installed_versions
@@ -228,26 +228,30 @@ def test_another_drop_in_beside_it_is_said(tmp_path: Path, name: str) -> None:
     assert inspect_certificate(path)[1].edited == (beside.name,)
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("name", ["sizes", "class_name"])
-def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path, name: str) -> None:
+def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path) -> None:
     def other(made: Certificate) -> Certificate:
-        assert made.verdict is not None
-        problem = made.problem
-        if name == "sizes":
-            (spec,) = problem.shape_sets[0].tensors
-            small = ShapeSet(inputs=(spec.evolve(shape=(1, 1)),))
-            problem = problem.evolve(shape_sets=(small,))
-        else:
-            source = f"{problem.source}\nclass Other(Model): ...\n"
-            problem = problem.evolve(source=source, class_name="Other")
-        verdict = made.verdict.evolve(problem=problem.sha256)
-        values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
-        return made.evolve(**values)
+        (spec,) = made.problem.shape_sets[0].tensors
+        small = ShapeSet(inputs=(spec.evolve(shape=(1, 1)),))
+        return _of(made, made.problem.evolve(shape_sets=(small,)))
 
     found = replay(certify(tmp_path, edit=other))
     assert [item.what for item in found.differences if item.decisive] == ["problem"]
     assert not found.holds
+
+
+@pytest.mark.slow
+def test_another_class_of_the_file_is_a_problem_of_its_own(tmp_path: Path) -> None:
+    def other(made: Certificate) -> Certificate:
+        source = f"{made.problem.source}\nclass Other(Model): ...\n"
+        return _of(made, made.problem.evolve(source=source, class_name="Other"))
+
+    assert replay(certify(tmp_path, edit=other)).holds
+
+
+def _of(made: Certificate, problem: Problem) -> Certificate:
+    assert made.verdict is not None
+    verdict = made.verdict.evolve(problem=problem.sha256)
+    return made.evolve(problem=problem, problem_sha256=problem.sha256, verdict=verdict)
 
 
 @pytest.mark.slow

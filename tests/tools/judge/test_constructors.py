@@ -89,3 +89,39 @@ def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):
     verdict = judged(problem, text.replace(first, first + guard))
     assert verdict.accepted, verdict.failure
     assert "built with eps=" in judged(problem, text).failure.case
+
+
+CONFIGURED = problem_of(
+    "self.cfg.scale * x + (self.cfg.inner.shift if self.cfg.on else 0)",
+    "torch.randn(6, 8)",
+    state="self.cfg = cfg",
+    init=("cfg", "CONFIG"),
+)
+INNER = "\n\nclass Inner:\n    def __init__(self, shift):\n        self.shift = shift\n"
+CONFIGS = {
+    "a dataclass": "from dataclasses import dataclass, field\n"
+    "\n\n@dataclass(frozen=True)\nclass Config:\n    inner: Inner = field(default_factory=lambda: "
+    "Inner(3))\n    scale: float = 2.5\n    on: bool = True\n    unused: int = 7\n",
+    "a plain class": "\n\nclass Config:\n    def __init__(self):\n        self.inner, self.scale = "
+    "Inner(3), 2.5\n        self.on, self.unused = True, 7\n",
+    "a namespace": "from types import SimpleNamespace\n\n\ndef Config():\n    "
+    "return SimpleNamespace(inner=Inner(3), scale=2.5, on=True, unused=7)\n",
+    "a named tuple": "from collections import namedtuple\n\n\nTuple = namedtuple('Tuple', 'inner "
+    "scale on unused')\n\n\ndef Config():\n    return Tuple(Inner(3), 2.5, True, 7)\n",
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_field_of_a_configuration_is_changed_by_itself(prepared, name):
+    head, tail = CONFIGURED.split("\n\n\nclass Model", 1)
+    text = f"{head}\n{INNER}{CONFIGS[name]}\n\nclass Model{tail}"
+    found = _rebuilt(prepared, text.replace("CONFIG]", "Config()]"))
+    told = {item.case.variant.partition("=")[0]: item.loaded.init_args[0] for item in found}
+    assert sorted(told) == [
+        "built with cfg.inner.shift", "built with cfg.on", "built with cfg.scale",
+    ]  # fmt: skip
+    changed = told["built with cfg.inner.shift"]
+    assert changed.inner.shift != 3
+    assert (changed.scale, changed.on) == (2.5, True)
+    assert told["built with cfg.on"].on is False
+    assert told["built with cfg.on"].inner.shift == 3

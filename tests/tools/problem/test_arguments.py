@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from agentkernel.domain.errors import ProblemError
+from agentkernel.domain.problem import Problem
 from agentkernel.tools.problem.arguments import called_flat
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.inputs import parse_input
@@ -178,3 +179,105 @@ def test_the_rule_for_fake_tensors_of_an_operator_hears_where_they_are() -> None
 def test_a_branch_on_the_device_is_refused_by_name() -> None:
     with pytest.raises(ProblemError, match="Branches asks for the device"):
         capture(problem_from_module(Branches(), (torch.randn(4, 5),)))
+
+
+LABELS = """
+import torch
+from torch import nn
+
+
+class Picked(nn.Module):
+    def forward(self, x, labels, more=None):
+        return x.gather(-1, labels[..., None]) + (0 if more is None else more[0][..., None])
+"""
+
+
+def test_labels_of_a_class_lie_below_their_limit(tmp_path: Path) -> None:
+    (tmp_path / "picked.py").write_text(LABELS)
+    lines = ["x=f32[64,512]", "labels=i64[64]<512", "more=(i64[64]<9, f32[2])"]
+    loaded = load_problem(f"{tmp_path / 'picked.py'}:Picked", inputs=lines)
+    _, labels, more, _ = loaded.make_inputs(seed=0)
+    assert isinstance(labels, torch.Tensor)
+    assert isinstance(more, torch.Tensor)
+    assert 400 < labels.max() < 512
+    assert more.max() == 8
+    spec = loaded.problem.shape_sets[0].tensors[1]
+    assert Problem.model_validate_json(loaded.problem.model_dump_json()) == loaded.problem
+    assert spec.evolve(below=None).model_dump() == {
+        "name": "labels", "dtype": "int64", "shape": (64,)
+    }  # fmt: skip
+
+
+SLIPS = """
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        return {forward}
+
+
+Model = Gate
+
+
+def get_inputs():
+    return {inputs}
+
+
+def get_init_inputs():
+    return {init}
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "init", "line"),
+    [
+        (
+            "self.porj(x)", "[torch.randn(4, 8)]", "[8]",
+            "no attribute 'porj' at gate.py:12 on inputs x float32[4, 8]. Expected: it runs on "
+            "them. Next: mend gate.py:12.",
+        ),
+        (
+            "self.proj(x)", "[torch.randn(4, 7)]", "[8]",
+            "at gate.py:12 on inputs x float32[4, 7]. Expected: it runs on them. Next: check "
+            "shapes and dtypes against the constructor.",
+        ),
+        (
+            "self.proj(x)", "{'x': torch.randn(4, 8)}", "[8]",
+            "get_inputs() gave a dict. Expected a list of forward's positional arguments. Next: "
+            "let get_kwargs() give the dict",
+        ),
+        ("self.proj(x)", "torch.randn(4, 8)", "[8]", "get_inputs() gave a Tensor. Expected a list"),
+        (
+            "self.proj(x)", "[torch.randn(4, 8)]", "[]",
+            "Expected: it accepts (). Next: let get_init_inputs() give its arguments",
+        ),
+        (
+            "self.proj(x)", "[torch.randn(4, 8)]", "[-1]",
+            "Expected: it accepts (-1). Next: run it by itself",
+        ),
+    ],
+)  # fmt: skip
+def test_a_slip_of_a_problem_is_told_with_its_place_and_a_way_on(
+    forward: str, inputs: str, init: str, line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "gate.py"
+    path.write_text(SLIPS.format(forward=forward, inputs=inputs, init=init))
+    with pytest.raises(ProblemError) as caught:
+        capture(load_problem(str(path)))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_that_misses_its_arguments_is_told_how_to_get_them(tmp_path: Path) -> None:
+    path = tmp_path / "gate.py"
+    path.write_text(SLIPS.format(forward="self.proj(x)", inputs="[]", init="[]"))
+    with pytest.raises(
+        ProblemError, match=r"with --init, literals .* Model = Gate, get_inputs\(\)"
+    ):
+        capture(load_problem(f"{path}:Gate", inputs=["x=f32[4,8]"]))

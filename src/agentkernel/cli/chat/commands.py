@@ -201,10 +201,10 @@ def _set(text: str) -> Intent | Changes:
     if not equals or " " in key.strip():
         key, _, value = text.partition(" ")
     key, value = key.strip(), value.strip()
-    if not value:
-        raise InvalidArgument(f"{key[:40]!r} needs a value")
     if key not in known_keys():
         raise InvalidArgument(_unknown_key(key))
+    if not value:
+        raise InvalidArgument(f"{key[:40]!r} needs a value")
     return {key: read.setting(value)}
 
 
@@ -215,7 +215,8 @@ def known_keys() -> tuple[str, ...]:
 
 def _unknown_key(key: str) -> str:
     known = known_keys()
-    near = [name for name in known if name.rpartition(".")[2] == key]
+    last = key.rpartition(".")[2]
+    near = [name for name in known if last and name.rpartition(".")[2].startswith(last)]
     near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.4)
     hint = f"; the nearest known one is {near[0]!r}" if near else ""
     return f"unknown setting {key[:40]!r}{hint}"

@@ -36,7 +36,6 @@ from agentkernel.cli.chat.sessions import (
     Flags,
     SessionLike,
     SessionOpening,
-    resume_words,
 )
 from agentkernel.cli.terminal import SignalState, watch_signals
 from agentkernel.domain.errors import (
@@ -45,6 +44,7 @@ from agentkernel.domain.errors import (
     UserError,
     one_line,
 )
+from agentkernel.tools.command_lines import resume
 from agentkernel.tools.targets import load_targets
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class TerminalChat:
         self.opening.close()
         if session is not None:
             usual = Path(Flags(given={}).settings({}).runs)
-            self.screen.note(f"Saved. Go on with:\n{resume_words(session.folder, usual)}")
+            self.screen.note(f"Saved. Go on with:\n{resume(session.folder, usual)}")
 
     def opened(self, session: SessionLike) -> None:
         """Tell the screen, and keep what is typed in the session's folder."""

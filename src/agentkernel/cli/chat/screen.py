@@ -23,7 +23,7 @@ from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import RunProgress
 from agentkernel.cli.rendering.replies import render
 from agentkernel.cli.rendering.text import PlainConsole
-from agentkernel.cli.terminal import ElapsedTime, json_line, print_plain
+from agentkernel.cli.terminal import SILENCE_S, ElapsedTime, json_line, print_plain
 from agentkernel.domain.plain_text import plain
 from agentkernel.workflows.events import Event, Finished, ModelAsked, RunStarted
 
@@ -98,13 +98,23 @@ class TextScreen:
         self.console = console
         self._drawn = console.is_terminal and not console.is_dumb_terminal
         self._clock = ElapsedTime(
-            console.file, console.width, words, first_s=FIRST_S, every_s=EVERY_S
+            console.file,
+            console.width,
+            self._words,
+            first_s=FIRST_S if self._drawn else SILENCE_S,
+            every_s=EVERY_S if self._drawn else SILENCE_S,
+            lines=not self._drawn,
         )
         self._progress: RunProgress | None = None
         self._live: Live | None = None
 
     def opened(self, session: SessionLike) -> None:
         pass
+
+    def _words(self, seconds: float) -> str:
+        """What is being done: in a pipe how far the run's step is."""
+        doing = self._progress.doing() if self._progress is not None else ""
+        return doing or words(seconds)
 
     def echo(self, prompt: str, text: str) -> None:
         self.note(f"{prompt}{shortened(text, ECHOED)}")
@@ -117,9 +127,9 @@ class TextScreen:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """A terminal shows the seconds of an answer that takes longer than one."""
-        if self._drawn:
-            self._clock.start()
+        """A terminal shows the seconds of an answer that takes longer than one, a pipe a line
+        after half a minute without any."""
+        self._clock.start()
         try:
             yield
         finally:
@@ -131,7 +141,11 @@ class TextScreen:
             return
         counted = self._clock.stop()
         if not self._drawn:
+            self._progress = RunProgress() if self._progress is None else self._progress
+            self._progress.show(event)
             self._line(told)
+            if counted:
+                self._clock.start()
             return
         self._draw(told)
         if counted and self._progress is None:  # no run, whose table counts itself

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -337,9 +336,3 @@ def list_sessions(runs: Path, *, as_json: bool) -> None:
     else:
         print_plain(f"No sessions in {str(runs)!r} yet.")
     print_plain("Begin another:    agentkernel chat FILE --target h100")
-
-
-def resume_words(folder: Path, usual: Path) -> str:
-    """The command that opens the session again from where the user stands."""
-    known = folder.parent.resolve() == usual.resolve()
-    return f"agentkernel resume {folder.name if known else shlex.quote(str(folder))}"

@@ -18,6 +18,7 @@ from agentkernel.cli.options import (
     Configured,
     settings_of,
 )
+from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.run import print_event as write
 from agentkernel.cli.rendering.text import (
     parse_seconds,
@@ -75,14 +76,15 @@ def batch(flags: BatchFlags) -> None:
     from agentkernel.workflows.optimize import resume, run
 
     folder = Path(settings.runs) / ".batch" / flags.list_file.stem
-    rows = run_batch(
-        problems,
-        settings_for,
-        folder,
-        Runner(run, resume),
-        print_event if flags.as_json else ignore_event,
-        ignore_row if flags.as_json else print_row,
-    )
+    with counting("batch", silent=flags.as_json):
+        rows = run_batch(
+            problems,
+            settings_for,
+            folder,
+            Runner(run, resume),
+            print_event if flags.as_json else ignore_event,
+            ignore_row if flags.as_json else print_row,
+        )
     if flags.as_json:
         print_json({"rows": [row_values(row) for row in rows], "state": str(folder)})
     else:

@@ -30,6 +30,7 @@ from agentkernel.cli.rendering.text import (
     truncate,
 )
 from agentkernel.domain.plan import Analysis
+from agentkernel.domain.verdict import NOT_JUDGED
 from agentkernel.workflows.report import usage_rows
 
 LEAST_BAR = 8
@@ -217,7 +218,7 @@ def verdict_words(node: Node) -> str:
     if node.verdict is None:
         return f"set aside: {flat(node.aside)}" if node.aside else "not judged"
     if not node.verdict.accepted:
-        return f"refused at {node.verdict.gate}"
+        return NOT_JUDGED if node.verdict.undecided else f"refused at {node.verdict.gate}"
     return "accepted (interpreted)" if node.verdict.interpreted else "accepted"
 
 

@@ -92,6 +92,7 @@ def _words(event: Event) -> str:
         case VerdictReached():
             how = " (interpreted)" if event.interpreted else ""
             why = "accepted" if event.accepted else f"rejected at {event.gate}: {event.failure}"
+            why = event.undecided or why
             return f"judged {_short(event.candidate)}: {why}{how}"
         case ProfileTaken():
             return f"timed {_short(event.candidate)}: {_speed(event)}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -22,7 +24,9 @@ from agentkernel.cli.rendering.text import (
     show_us,
     show_usd,
 )
+from agentkernel.cli.terminal import SILENCE_S, ElapsedTime, stderr_columns
 from agentkernel.domain.exchange import AgentName, Exchange
+from agentkernel.runtime.stages import StageClock, current, recording
 from agentkernel.workflows.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -278,6 +282,18 @@ class CandidateRow:
     roofline: str = "-"
 
 
+def node_words(event: NodeStarted) -> str:
+    """`round 1: judge`."""
+    return f"round {event.round}: {event.node}"
+
+
+def progress_words(doing: str, seconds: float, at: str) -> str:
+    """`round 1: judge, 62 s: 12 of 35 cases`; a stage of the same name is not said twice."""
+    node = doing.rpartition(" ")[2]
+    at = at.removeprefix(node).lstrip(": ")
+    return f"{doing}, {seconds:.0f} s" + (f": {at}" if at else "")
+
+
 @dataclass
 class RunProgress:
     """What the events so far amount to; `show` takes them in the order in which they come."""
@@ -285,6 +301,9 @@ class RunProgress:
     rows: list[CandidateRow] = field(default_factory=list)
     heading: str = ""
     node: str = "preparing the run"
+    node_began: float = field(default_factory=time.monotonic)
+    stages: StageClock | None = None
+    """What knows how far the node is."""
     note: str = ""
     remote: str = ""
     """What another machine does for the run now."""
@@ -298,6 +317,7 @@ class RunProgress:
         """Take one event in."""
         self.models.show(event)
         self.writing.show(event)
+        self.stages = current()
         match event:
             case RunStarted():
                 again = "again " if event.resumed else ""
@@ -306,7 +326,7 @@ class RunProgress:
                 self.time_limit_s = event.time_limit_s
                 self.spent_before_s = event.spent_s
             case NodeStarted():
-                self.node = f"round {event.round}: {event.node}"
+                self.node, self.node_began = node_words(event), time.monotonic()
             case NodeFinished():
                 self.node = self.remote = ""
             case Planned():
@@ -318,7 +338,9 @@ class RunProgress:
                 self.row(event.candidate, event.round).gate = f"set aside: {event.reason}"
             case VerdictReached():
                 gate = (
-                    "accepted" if event.accepted else f"{event.gate}: {event.failure or 'refused'}"
+                    "accepted"
+                    if event.accepted
+                    else event.undecided or f"{event.gate}: {event.failure or 'refused'}"
                 )
                 self.row(event.candidate, event.round).gate = (
                     f"{gate} (interpreted)" if event.interpreted else gate
@@ -353,6 +375,13 @@ class RunProgress:
         if self.time_limit_s is None:
             return f"{show_span(spent)} spent"
         return f"{show_span(max(0.0, self.time_limit_s - spent))} left"
+
+    def doing(self) -> str:
+        """The node that works, for how long, and how far it is; "" between two."""
+        if not self.node:
+            return ""
+        at = self.stages.doing if self.stages is not None else ""
+        return progress_words(self.node, time.monotonic() - self.node_began, at)
 
     def _drafted(self, event: CandidateDrafted) -> None:
         if event.candidate is None:
@@ -392,10 +421,38 @@ class RunProgress:
                 *([row.vs_autotune] if tuned else []),
                 row.roofline,
             )
-        foot = "  ".join(part for part in (self.time_left(), self.node, self.remote) if part)
+        foot = "  ".join(part for part in (self.time_left(), self.doing(), self.remote) if part)
         title = Text(self.heading, style="bold")
         below = (*self.models.lines(), Text(foot), Text(self.note), *self.writing.lines())
         return Group(title, table, *below)
+
+
+SECOND_S = 1.0
+
+
+@contextmanager
+def counting(what: str, *, silent: bool = False) -> Iterator[None]:
+    """While it holds, stderr says for how long `what` is done and how far it is: one line that
+    counts on a terminal, a line every half minute in a pipe; `silent`: nothing."""
+    if silent:
+        yield
+        return
+    with recording() as stages:
+        drawn = sys.stdout.isatty() and sys.stderr.isatty()
+        every_s = SECOND_S if drawn else SILENCE_S
+        clock = ElapsedTime(
+            sys.stderr,
+            stderr_columns(),
+            lambda seconds: progress_words(what, seconds, stages.doing),
+            first_s=every_s,
+            every_s=every_s,
+            lines=not drawn,
+        )
+        clock.start()
+        try:
+            yield
+        finally:
+            clock.stop()
 
 
 class LiveTable:

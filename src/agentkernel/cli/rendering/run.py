@@ -8,7 +8,10 @@ counts as a no.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Self
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,7 +20,7 @@ from rich.text import Text
 from agentkernel.cli.console import console
 from agentkernel.cli.rendering.answer import answer, use_table
 from agentkernel.cli.rendering.events import event_line, session_event
-from agentkernel.cli.rendering.live import LiveTable, ModelUsage
+from agentkernel.cli.rendering.live import LiveTable, ModelUsage, node_words, progress_words
 from agentkernel.cli.rendering.text import (
     show_bytes,
     show_count,
@@ -28,13 +31,21 @@ from agentkernel.cli.rendering.text import (
     show_us,
     show_usd,
 )
-from agentkernel.cli.terminal import print_json, print_plain
+from agentkernel.cli.terminal import COLUMNS, SILENCE_S, ElapsedTime, print_json, print_plain
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import counted
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
+from agentkernel.runtime.stages import StageClock, current
 from agentkernel.workflows.answer import certificate_of, relative_path
 from agentkernel.workflows.approval import Approve, PendingApproval
-from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
+from agentkernel.workflows.events import (
+    ApprovalAsked,
+    Event,
+    Finished,
+    NodeStarted,
+    OnEvent,
+    ignore,
+)
 from agentkernel.workflows.outcome import DISTINGUISHABLE, Result
 
 
@@ -56,8 +67,8 @@ def follow(
         with LiveTable(console(), models) as table:
             result = job(table.show)
     else:
-        told = print_event if as_json else print_line
-        result = job(told if lines else ignore)
+        with nullcontext(print_event) if as_json else EventLines() as told:
+            result = job(told if lines else ignore)
     if not panel:
         return result
     if as_json:
@@ -67,12 +78,49 @@ def follow(
     return result
 
 
-def print_line(event: Event) -> None:
-    """One plain line; the result is not repeated, it has its own panel."""
-    told = None if isinstance(event, Finished) else session_event(event)
-    line = "" if told is None else event_line(told)
-    if line:
-        print_plain(line)
+class EventLines:
+    """One plain line an event, and where none comes for half a minute one on what is being done,
+    for how long and how far. The result is not repeated, it has its own panel.
+
+    Told the run's events while it is held.
+    """
+
+    def __init__(self, show: Callable[[str], None] = print_plain) -> None:
+        self._show = show
+        self._doing, self._since = "starting", time.monotonic()
+        self._stages: StageClock | None = None
+        self._clock = ElapsedTime(
+            sys.stdout, COLUMNS, self._words, first_s=SILENCE_S, every_s=SILENCE_S, lines=True
+        )
+
+    def __call__(self, event: Event) -> None:
+        self._stages = current()
+        match event:
+            case NodeStarted():
+                self._doing, self._since = node_words(event), time.monotonic()
+            case ApprovalAsked():
+                self._clock.stop()
+            case _:
+                pass
+        told = None if isinstance(event, Finished) else session_event(event)
+        line = "" if told is None else event_line(told)
+        if line:
+            self._clock.stop()
+            self._show(line)
+            if not isinstance(event, ApprovalAsked):
+                self._clock.start()
+
+    def _words(self, seconds: float) -> str:
+        del seconds  # of the silence: how long the node takes says more
+        at = self._stages.doing if self._stages is not None else ""
+        return progress_words(self._doing, time.monotonic() - self._since, at)
+
+    def __enter__(self) -> Self:
+        self._clock.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.stop()
 
 
 def print_event(event: Event) -> None:

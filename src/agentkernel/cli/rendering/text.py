@@ -274,7 +274,8 @@ def grid(
     table_rows = [[flat(value) for value in row] for row in rows]
     columns = list(zip(headings, *table_rows, strict=True))
     wide = [max(cell_len(value) for value in column) for column in columns]
-    room = _fitted(wide, view.width - GAP * (len(wide) - 1))
+    words = [max(map(longest_word, column)) for column in columns]
+    room = _fitted(wide, words, view.width - GAP * (len(wide) - 1))
     if room is None:
         return _blocks(headings, table_rows, view)
     table = Table(box=None, pad_edge=False, show_header=any(headings), padding=(0, GAP, 0, 0))
@@ -292,9 +293,20 @@ def grid(
     return table
 
 
-def _fitted(wide: Sequence[int], width: int) -> list[int] | None:
+MOST_WHOLE = 16
+"""A longer word, such as a hash or a path, may be broken."""
+
+
+def longest_word(text: str) -> int:
+    """Columns of the longest word of `text` that is not to be broken."""
+    sizes = (cell_len(word) for word in text.split())
+    return max((size for size in sizes if size <= MOST_WHOLE), default=0)
+
+
+def _fitted(wide: Sequence[int], words: Sequence[int], width: int) -> list[int] | None:
     """The columns' widths within `width` together: the first as it is, what is wider than a fair
-    share of the rest folded to it. None where a folded one would be too narrow."""
+    share of the rest folded to it. None where a folded one would be too narrow, or would break one
+    of its `words`, whose longest has so many columns."""
     if sum(wide) <= width:
         return list(wide)
     left, found = width - wide[0], {0: wide[0]}
@@ -304,7 +316,7 @@ def _fitted(wide: Sequence[int], width: int) -> list[int] | None:
         found[place] = wide[place]
         left -= wide[place]
     share = left // len(rest) if rest else 0
-    if share < LEAST_CELL:
+    if share < max([LEAST_CELL, *(words[place] for place in rest)]):
         return None
     return [found.get(place, share) for place in range(len(wide))]
 

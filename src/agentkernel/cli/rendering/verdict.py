@@ -28,6 +28,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines = [_answer(verdict), f"policy {verdict.policy}, precision {verdict.precision}"]
     if verdict.failure is not None:
         values = verdict.failure.model_dump(exclude={"kind"})
+        if verdict.undecided:
+            values["log"] = values["log"].partition("\n")[2] or None
         if verdict.failure.kind == "mismatch":
             lines.append(f"  {verdict.failure.decisive}")
             pair = told_apart(verdict.failure.expected, verdict.failure.found)
@@ -60,6 +62,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def _answer(verdict: Verdict) -> str:
     how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
+    if verdict.undecided:
+        return f"It {verdict.undecided}{how}"
     if not verdict.accepted:
         return f"Rejected at the gate {verdict.gate!r}{how}"
     margin = (
@@ -69,9 +73,11 @@ def _answer(verdict: Verdict) -> str:
 
 
 def print_verdict(verdict: Verdict, screen: Console) -> None:
-    """The verdict on a screen, its first line bold: green, or red where it is refused."""
+    """The verdict on a screen, its first line bold: green, red where it is refused, yellow where it
+    could not be judged here."""
     head, *rest = verdict_lines(verdict)
-    screen.print(Text(head, style="bold green" if verdict.accepted else "bold red"))
+    colour = "green" if verdict.accepted else "yellow" if verdict.undecided else "red"
+    screen.print(Text(head, style=f"bold {colour}"))
     for line in rest:
         screen.print(line, markup=False)
 

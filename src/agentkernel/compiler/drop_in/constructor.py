@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import sys
 import textwrap
@@ -11,7 +12,13 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from agentkernel.compiler.drop_in.given import classes_given, plain_arguments, with_classes
+from agentkernel.compiler.drop_in.given import (
+    Verified,
+    classes_given,
+    is_literal,
+    verified_arguments,
+    with_classes,
+)
 from agentkernel.compiler.drop_in.own_modules import OwnCode, own_code
 from agentkernel.compiler.drop_in.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
@@ -134,7 +141,7 @@ def emit_constructor(
         imports=cut.imports,
         helpers=cut.helpers,
         header=cut.header,
-        body=_guarded(cut.body, loaded, code.source),
+        body=_guarded(cut, loaded, code),
         foreign_imports=tuple(root for root in cut.import_roots if root not in PORTABLE_ROOTS),
         names=cut.names,
         attributes=frozenset(dir(module)) | frozenset(vars(module)),
@@ -167,28 +174,142 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
     return cut
 
 
-def _guarded(body: str, loaded: LoadedProblem, source: str) -> str:
-    """`body`, whose constructor takes no other numbers than those that the kernels are for."""
-    nodes = ast.walk(parse_source(source))
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    given = plain_arguments(loaded, read)
-    tree = parse_source(f"class Model:\n{body}") if given and body else ast.Module([], [])
+def _guarded(cut: ClassSlice, loaded: LoadedProblem, code: OwnCode) -> str:
+    """The body of `cut`, whose constructor takes nothing else than what the kernels are for; one
+    that it inherits is called by one of its own."""
+    found = verified_arguments(loaded, lambda kind: _written(loaded, code, kind))
+    if not found:
+        return cut.body
+    tree = parse_source(f"class Model:\n{cut.body or '    pass'}")
     makers = [item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef)]
     maker = next((item for item in makers if item.name == "__init__"), None)
+    signature = inspect.signature(loaded.module_class.__init__)
+    names = {item.id for item in ast.walk(maker or tree) if isinstance(item, ast.Name)}
+    guard = _comparisons(found, names | set(signature.parameters) | cut.names)
+    lines = cut.body.splitlines()
     if maker is None:
-        return body
+        own = _calling_constructor(loaded, cut, guard)
+        return "\n".join([*own, "", *lines] if lines else own) if own else cut.body
     first = maker.body[1 if ast.get_docstring(maker) is not None and maker.body[1:] else 0]
-    lines = body.splitlines()
-    if first.lineno == maker.lineno or first.lineno < 2:
-        return body
-    told = ", ".join(f"{name}={value!r}" for name, value in given.items())
-    wrong = " or ".join(
-        f"{name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}"
-        for name, value in given.items()
-    )
-    guard = guard_lines(wrong, f"this drop-in was verified for {told} alone")
     place = first.lineno - 2
-    return "\n".join([*lines[:place], *guard, *lines[place:]])
+    if first.lineno > maker.lineno:
+        return "\n".join([*lines[:place], *guard, *lines[place:]])
+    rest = textwrap.indent(ast.unparse(maker), "    ").splitlines()
+    whole = [*lines[: maker.lineno - 2], rest[0], *guard, *rest[1:], *lines[first.lineno - 1 :]]
+    return "\n".join(whole)
+
+
+def _written(loaded: LoadedProblem, code: OwnCode, kind: type) -> str:
+    own = kind.__module__ in _own_modules(loaded, code)
+    return _name_in(loaded, code, kind).rpartition(".")[2] if own else kind.__name__
+
+
+def _comparisons(found: Sequence[Verified], taken: Collection[str]) -> list[str]:
+    """The guard: one condition where all are plain arguments, else the fields one after the other,
+    those of an object after its class. The constructor has the names `taken`."""
+    if all(item.expression.isidentifier() and _is_short(item.literal) for item in found):
+        told = ", ".join(f"{item.name}={item.literal}" for item in found)
+        exact = ("None", "True", "False")
+        wrong = " or ".join(
+            f"{item.name} {'is not' if item.literal in exact else '!='} {item.literal}"
+            for item in found
+        )
+        return guard_lines(wrong, f"this drop-in was verified for {told} alone")
+    what, given, verified = (_free(word, taken) for word in ("field", "given", "verified"))
+    lines: list[str] = []
+    for depth in sorted({item.depth for item in found}):
+        lines.append(f"        for {what}, {given}, {verified} in (")
+        for item in (one for one in found if one.depth == depth):
+            parts = (json.dumps(item.name), item.expression, item.literal)
+            row = f"            ({', '.join(parts)}),"
+            long = [
+                "            (",
+                *(f"                {part}," for part in parts),
+                "            ),",
+            ]
+            lines += [row] if len(row) <= WIDTH else long
+        lines += [
+            "        ):",
+            f"            if {given} != {verified}:",
+            "                raise ValueError(",
+            f'                    f"{{{what}}} is {{{given}!r}}; "',
+            f'                    f"this drop-in was verified for {{{verified}!r}} alone"',
+            "                )",
+        ]
+    return lines
+
+
+def _is_short(literal: str) -> bool:
+    """Whether it may stand in one condition with others."""
+    return literal[0] not in "[({" and len(literal) < MESSAGE_WIDTH and " or " not in literal
+
+
+def _free(word: str, taken: Collection[str]) -> str:
+    return word if word not in taken else _free(f"{word}_", taken)
+
+
+def _calling_constructor(
+    loaded: LoadedProblem, cut: ClassSlice, guard: Sequence[str]
+) -> list[str] | None:
+    """`__init__` with the signature of the inherited one, which it calls; None where a default
+    cannot be written down."""
+    parameters = list(inspect.signature(loaded.module_class.__init__).parameters.values())
+    plain = []
+    for item in parameters:
+        default = item.default
+        if default is not item.empty and not is_literal(default):
+            text = _default_text(loaded, item.name)
+            if text is None or text.partition(".")[0] not in cut.names:
+                return None
+            default = _Text(text)
+        plain.append(item.replace(annotation=item.empty, default=default))
+    calls = []
+    for item in plain[1:]:
+        several = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        stars = "*" * (1 + (item.kind is item.VAR_KEYWORD)) if several else ""
+        named = f"{item.name}=" if item.kind is item.KEYWORD_ONLY else ""
+        calls.append(f"{stars or named}{item.name}")
+    return [
+        f"    def __init__{inspect.Signature(plain)}:",
+        *guard,
+        f"        super().__init__({', '.join(calls)})",
+    ]
+
+
+class _Text(str):
+    """An expression, written without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _default_text(loaded: LoadedProblem, name: str) -> str | None:
+    """The dotted name that the default of a parameter is in the source."""
+    for kind in loaded.module_class.__mro__:
+        maker = vars(kind).get("__init__")
+        if maker is None:
+            continue
+        for node in ast.walk(parse_source(loaded.problem.source)):
+            if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+                return _dotted_default(node, name)
+        return None
+    return None
+
+
+def _dotted_default(owner: ast.ClassDef, name: str) -> str | None:
+    for item in owner.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            placed = [*item.args.posonlyargs, *item.args.args]
+            pairs = [
+                *zip(reversed(placed), reversed(item.args.defaults), strict=False),
+                *zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True),
+            ]
+            for argument, default in pairs:
+                if argument.arg == name and isinstance(default, ast.Name | ast.Attribute):
+                    return ast.unparse(default)
+    return None
 
 
 def guard_lines(wrong: str, words: str) -> list[str]:

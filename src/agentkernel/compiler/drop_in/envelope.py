@@ -345,7 +345,7 @@ def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bo
     order, others = _places(left, ours), _places(right, theirs)
     return all(
         a.op == b.op
-        and (a.op == "placeholder" or a.target == b.target)
+        and (a.op == "placeholder" or _operator(a) == _operator(b))
         and _shape(a, sizes) == _shape(b, known)
         and _alike(_arguments(a, order), _arguments(b, others))
         for a, b in zip(ours, theirs, strict=True)
@@ -353,8 +353,8 @@ def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bo
 
 
 def _calls(captured: Captured) -> list[torch.fx.Node]:
-    """Nodes other than the arithmetic of sizes, what only checks them, and `x[:]` and `x[:] = y`,
-    which tracing leaves out for some sizes."""
+    """Nodes other than the arithmetic of sizes, what only checks them, and `x[:]`, `x[:] = y` and
+    the copy in a reshape, which tracing leaves out for some sizes."""
     sizes = (torch.SymInt, torch.SymBool, int, type(None))
     return [
         node
@@ -365,12 +365,45 @@ def _calls(captured: Captured) -> list[torch.fx.Node]:
 
 
 def _behind(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The value that a whole slice, or what is put in place of the whole, is another name of."""
+    """The value that a whole slice, what is put in place of the whole, or a copy that a reshape
+    makes for itself is another name of."""
+    if _copies_for_a_view(node):
+        return cast("torch.fx.Node", node.args[0])
     if node.target is torch.ops.aten.slice.Tensor and node.args[2:] == WHOLE:
         return cast("torch.fx.Node", node.args[0])
     if node.target is torch.ops.aten.slice_scatter.default and node.args[3:] == WHOLE:
         return cast("torch.fx.Node", node.args[1])
     return None
+
+
+def _operator(node: torch.fx.Node) -> object:
+    """What a node calls; a reshape is the same call whether it had to copy or not."""
+    unsafe = node.target is torch.ops.aten._unsafe_view.default
+    return torch.ops.aten.view.default if unsafe else node.target
+
+
+def _copies_for_a_view(node: torch.fx.Node) -> bool:
+    """Whether it is the copy of a reshape whose result nobody outside gets to see, or writes to:
+    then it is no matter that there is none where the sizes allow a view."""
+    return (
+        node.target is torch.ops.aten.clone.default
+        and node.kwargs.get("memory_format") is torch.contiguous_format
+        and all(user.target is torch.ops.aten._unsafe_view.default for user in node.users)
+        and not any(_is_shared(user) for user in node.users)
+    )
+
+
+def _is_shared(node: torch.fx.Node) -> bool:
+    """Whether a value is returned or written to, or a view of it is."""
+    for user in node.users:
+        if not isinstance(user.target, torch._ops.OpOverload):
+            return True
+        schema = user.target._schema
+        if schema.is_mutable:
+            return True
+        if any(item.alias_info is not None for item in schema.returns) and _is_shared(user):
+            return True
+    return False
 
 
 def _places(captured: Captured, calls: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
@@ -401,8 +434,10 @@ def size_at(size: object, sizes: Mapping[str, int]) -> object:
 
 
 def _arguments(node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> list[object]:
-    """A call's arguments, flat: values by their place in the graph, symbolic sizes as SIZE."""
-    leaves, _ = tree_flatten((node.args, tuple(node.kwargs.items())))
+    """A call's arguments, flat: values by their place in the graph, symbolic sizes as SIZE. The
+    shape that a view is asked for is that of its result, whether it says -1 or not."""
+    told = node.args[:1] if _operator(node) is torch.ops.aten.view.default else node.args
+    leaves, _ = tree_flatten((told, tuple(node.kwargs.items())))
     return [
         (SIZE if leaf not in order else ("value", order[leaf]))
         if isinstance(leaf, torch.fx.Node)

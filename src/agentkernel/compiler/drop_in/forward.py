@@ -46,6 +46,8 @@ class Forward:
     """Source of a part that a model wrote -> the function that it became."""
     splits: dict[tuple[str, ...], tuple[str, str]] = field(default_factory=dict)
     """Operands that a product has split into planes already -> the variables of those."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Columns of a weight -> their variable."""
     symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
     device: str = ""
     precision: Precision = "strict"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import sympy
 
+from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
@@ -71,9 +72,9 @@ class PairStep:
         return tuple(item for item in found if item not in own)
 
     @property
-    def result(self) -> Node:
-        """What it stores."""
-        return self.epilogue.stores[0].node
+    def stores(self) -> tuple[Store, ...]:
+        """What it stores: a cell's state beside its output, say."""
+        return self.epilogue.stores
 
     @property
     def multiplied(self) -> Expr:
@@ -98,7 +99,7 @@ def with_pairs(partition: Partition) -> Partition:
 
 
 def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
-    if region.reduces or len(region.stores) != 1:
+    if region.reduces or not all(map(_is_plain, region.stores)):
         return
     parts = list(_parts(region, partition))
     read = [access.buffer for access in region.layout.loads.values()]
@@ -107,6 +108,10 @@ def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
         count = sum(read.count(node) for node in {part.product for part in alike})
         if 1 < len(alike) == count <= MOST_PARTS:
             yield PairStep(tuple(alike), region)
+
+
+def _is_plain(store: Store) -> bool:
+    return all(map(same, store.strides, contiguous_strides(store.node.shape)))
 
 
 def _parts(region: Region, partition: Partition) -> Iterator[Part]:
@@ -145,7 +150,9 @@ def _meet(left: Part, right: Part, region: Region) -> bool:
     """True where the region takes both at the same places."""
     lead = ProductStep(left.product, None).batch_dims
     groups = [groups_of(part.value, lead, region) for part in (left, right)]
-    return groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
+    shapes = [store.node.shape for store in region.stores]
+    alike = all(all(map(same, shape, left.value.shape)) for shape in shapes)
+    return alike and groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
 
 
 def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:
@@ -203,14 +210,14 @@ def emit_pair_step(
     first, *gates = _weights(pair, spec.b, scope, lines)
     spec = replace(
         spec, b=first, gates=tuple(gates), n=scope.symbols.wrapper(values[0].shape[-1]),
-        out_is_float=pair.result.dtype in FLOATS,
+        out_is_float=pair.stores[0].node.dtype in FLOATS,
     )  # fmt: skip
     return product_code(spec, schedule, text, scope, lines)
 
 
 def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list[str]:
     """The wrapper's expressions of the weights, of which the first product's is `first`; columns
-    of a weight get a name of their own in `lines`."""
+    of a weight get a name of their own in `lines`, once."""
     found: list[str] = []
     for part in pair.parts:
         step = ProductStep(part.product, None)
@@ -218,11 +225,13 @@ def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list
         same_weight = part.product is pair.parts[0].product
         text = first if same_weight else operand_text(weight, wanted, scope, lines)
         if part.first is not None:
-            name = scope.names.unique("columns")
             start, end = part.first, part.first + part.value.shape[-1]
             bounds = f"{scope.symbols.wrapper(start)}:{scope.symbols.wrapper(end)}"
             axis = len(weight.shape) - (2 if step.transposed[1] else 1)
-            lines.append(f"{name} = {text}[{':, ' * axis}{bounds}]")
-            text = name
+            view = f"{text}[{':, ' * axis}{bounds}]"
+            if view not in scope.columns:
+                scope.columns[view] = scope.names.unique("columns")
+                lines.append(f"{scope.columns[view]} = {view}")
+            text = scope.columns[view]
         found.append(text)
     return found

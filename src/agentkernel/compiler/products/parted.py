@@ -15,7 +15,7 @@ from agentkernel.compiler.products.pairs import MOST_PARTS
 ELEMENTWISE = frozenset(("add", "cast", "copy"))
 """What a bias and its rounding consist of."""
 STORED = frozenset(("input", "library", "field"))
-"""Kinds of values of which a part can be read without more ado."""
+"""Kinds of values that lie in memory in any case."""
 
 
 def with_parted_bias(outputs: Sequence[Node]) -> tuple[Node, ...]:
@@ -62,8 +62,17 @@ def _is_biased(value: Node) -> bool:
     given = all(arg.root.kind in ("input", "constant") or _of_input(arg) for arg in rows)
     alike = all(len(arg.shape) == len(value.shape) for arg in wide)
     biased = [_is_biased(arg) for arg in wide]
-    stored = all(one or arg.root.kind in STORED for one, arg in zip(biased, wide, strict=True))
+    stored = all(one or _is_stored(arg) for one, arg in zip(biased, wide, strict=True))
     return any(biased) and given and alike and stored
+
+
+def _is_stored(value: Node) -> bool:
+    """Whether a part of a value can be read without more ado: what is cut already is stored."""
+    if value.root.kind in STORED:
+        return True
+    while value.kind == "view" and value.op != "slice":
+        value = value.args[0]
+    return value.op == "slice"
 
 
 def _of_input(row: Node) -> bool:

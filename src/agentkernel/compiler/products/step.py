@@ -316,18 +316,23 @@ def is_transposed(operand: Node) -> bool:
 
 class Scope(NamedTuple):
     """Where a kernel is written: the wrapper's names of what is stored, its sizes, the names that
-    are taken, how exact products are, and what was split into planes already."""
+    are taken, how exact products are, what was split into planes already, and columns of weights
+    with the names that they have."""
 
     buffers: Mapping[Node, str]
     symbols: Symbols
     names: Names
     precision: Precision
     splits: Splits
+    columns: dict[str, str]
 
 
 def scope_of(forward: Forward) -> Scope:
     """That of a forward in the making."""
-    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
+    return Scope(
+        forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits,
+        forward.columns,
+    )  # fmt: skip
 
 
 def emit_product_step(
@@ -440,13 +445,16 @@ def epilogue_text(
     *, batch: str = "batch", reserved: frozenset[str] = frozenset(),
 ) -> EpilogueText:  # fmt: skip
     """The region's text in a tile whose products go by the names in `sums`; `batch` is its batch,
-    and names in `reserved` are taken."""
+    and names in `reserved` are taken. What it stores first is left in `acc`, the rest stored."""
     emitter = epilogue_emitter(region, sums, groups, scope)
     emitter.batch = batch
     emitter.names.taken |= reserved
     emitter.own_pointers |= {name for name in reserved if name.endswith("_ptr")}
     lines: list[str] = []
-    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
+    body = BodyLines(lines, lines)
+    value = emitter.value(region.stores[0].node, body)
+    further = list(zip(region.stores, region.store_accesses, strict=True))[1:]
+    lines += [emitter.store_lines(store, access, body) for store, access in further]
     lines.append(f"acc = {value.code}")
     return finished(emitter, lines, scope, (groups, region.store_accesses[0].resolved()))
 

@@ -95,7 +95,9 @@ class Pair:
     def write(
         self, step: PairStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
-        """Allocate the result and launch the kernel."""
+        """Allocate the results and launch the kernel."""
+        for store in step.stores[1:]:
+            forward.allocate(store, forward.result_name(store.node, outputs))
         _write(step, schedule, forward, outputs, emit_pair_step)
 
     def work_us(self, step: PairStep, symbols: Symbols) -> float:
@@ -203,7 +205,7 @@ def _write(
     emit: Callable[[Multiplied, GemmSchedule, str, str, Scope], KernelCode],
 ) -> None:
     assert isinstance(schedule, dict)
-    store = step.store if isinstance(step, ProductStep) else _contiguous(step.result)
+    store = step.store if isinstance(step, ProductStep) else step.stores[0]
     forward.write_kernel(
         store, schedule, outputs,
         lambda kernel, name: emit(step, schedule, kernel, name, scope_of(forward)),

@@ -417,7 +417,7 @@ def _gate(entry: ReportEntry) -> Cell:
     if verdict is None:
         return Cell("not judged", "not judged", entry.aside, "quiet")
     if not verdict.accepted:
-        return Cell(f"stopped at {verdict.gate}", verdict.gate, tone="bad")
+        return Cell(verdict.undecided or f"stopped at {verdict.gate}", verdict.gate, tone="bad")
     how = "interpreted" if verdict.interpreted else ""
     return Cell("accepted", "accepted", how, "good")
 

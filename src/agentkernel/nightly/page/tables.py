@@ -488,6 +488,7 @@ def certificate_facts(certificate: Certificate) -> Iterator[tuple[str, str]]:
 def verdict_words(verdict: Verdict) -> str:
     """The gate, how many cases, the errors, the rules."""
     gate = "accepted" if verdict.accepted else f"stopped at {verdict.gate}"
+    gate = verdict.undecided or gate
     how = " in Triton's interpreter" if verdict.interpreted else f" on {verdict.device}"
     errors = ""
     if verdict.cases:

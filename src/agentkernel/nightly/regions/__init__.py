@@ -5,6 +5,7 @@ from agentkernel.nightly.regions.ranking import (
     WaitingRegions,
     WorkOrder,
     budget_of,
+    draft_seconds,
     least_share,
     merge_cuts,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "WorkOrder",
     "budget_of",
     "cut_model",
+    "draft_seconds",
     "least_share",
     "merge_cuts",
     "region_problem",

@@ -108,6 +108,26 @@ MOST_OF_THE_REST = 1 / 3
 """No region takes more of what is left of the budget."""
 
 
+INTERPRETED_BEGIN_S, INTERPRETED_OP_S, INTERPRETED_PRODUCT_S = 20.0, 1.5, 40.0
+"""A draft for a norm of six operations takes 20 s on two cores without a GPU, for a transformer's
+block with four products and attention more than 200 s: compiling its schedules, then some forty
+calls in the interpreter, where each of a product's programs takes milliseconds."""
+PRODUCTS = ("linear", "mm", "matmul", "conv", "attention", "einsum", "lstm", "gru")
+BEGIN_S, OP_S = 30.0, 6.0
+"""On a GPU: a whole layer takes three times as long to search as its parts (docs/nightly.md)."""
+
+
+def draft_seconds(region: Region, interpreted: bool) -> float:
+    """A guess at the wall seconds of one draft and its judgement, by the operations of `region`."""
+    ops = region.device_ops or len(region.ops)
+    if not interpreted:
+        return BEGIN_S + OP_S * ops
+    heavy = sum(any(word in name for word in PRODUCTS) for name in region.ops)
+    products = ops * heavy / max(1, len(region.ops))
+    light_s = INTERPRETED_OP_S * (ops - products)
+    return INTERPRETED_BEGIN_S + light_s + INTERPRETED_PRODUCT_S * products
+
+
 class WaitingRegions(NamedTuple):
     """The regions that wait beside one: how many, and the sum of their scores."""
 

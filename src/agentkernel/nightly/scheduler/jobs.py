@@ -14,7 +14,13 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.nightly import ModelRow, RegionStatus, Zoo, ZooModel
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.settings import Settings
-from agentkernel.nightly.regions import WorkOrder, budget_of, least_share, merge_cuts
+from agentkernel.nightly.regions import (
+    WorkOrder,
+    budget_of,
+    draft_seconds,
+    least_share,
+    merge_cuts,
+)
 
 if TYPE_CHECKING:
     from agentkernel.nightly.regions import WaitingRegions
@@ -57,7 +63,8 @@ class KernelJob(Frozen):
 
     `use`, in the model `part`, stands for all uses of the region. `turn` counts the jobs of a
     region: a draft may follow a kernel that does not verify any more. `parent`: the kernel's that
-    a draft replaces.
+    a draft replaces. `again`: how often its run goes on that an earlier part of the budget ended;
+    `budget_s` are seconds more then.
     """
 
     kind: Literal["kernel"] = "kernel"
@@ -69,6 +76,7 @@ class KernelJob(Frozen):
     known: Kernel | None = None
     parent: str | None = None
     turn: int = 1
+    again: int = 0
     settings: Settings
     budget_s: float | None = None
     runs: str
@@ -82,7 +90,8 @@ class KernelJob(Frozen):
     @property
     def key(self) -> str:
         """Identity: what it starts from is left out, which a kill may have changed meanwhile."""
-        return kernel_job_key(self.night, self.key_of_kernel, self.settings, self.turn)
+        key = kernel_job_key(self.night, self.key_of_kernel, self.settings, self.turn)
+        return f"{key}-{self.again}" if self.again else key
 
 
 class EndToEndJob(Frozen):
@@ -136,6 +145,8 @@ class KernelDone(Frozen):
     kernel: Kernel | None = None
     run: str | None = None
     limited: bool = False
+    resumable: bool = False
+    """The budget ended its run without a kernel; the run can go on."""
     seconds: float = 0.0
 
 
@@ -219,6 +230,8 @@ class Ranking:
     merge: Callable[[Sequence[ModelCut], Mapping[str, float]], tuple[Region, ...]]
     order: Callable[[Sequence[Region]], RegionOrder]
     budget: Callable[[Region, WaitingRegions, float], float]
+    seconds: Callable[[Region, bool], float] = draft_seconds
+    """What a draft of a region takes where nobody knows it: in the interpreter, or on a GPU."""
 
 
 class NightRequest(Frozen):

@@ -176,6 +176,7 @@ BROKEN = (OTHER_SOURCE, OTHER_CERTIFICATE, OTHER_SIGNATURE, OTHER_FIGURES)
 """How the library's own reasons end for refusing a kernel that nobody has withdrawn yet."""
 NOTHING = "nothing"
 """Kind of the record that says that a region's search found nothing."""
+CUT_OFF = 2.0
 MORE = 1.5
 """A search with so many times the budget might find what an earlier one did not."""
 
@@ -246,6 +247,44 @@ class KnownKernels:
 
     def _relatives(self, key: KernelKey) -> tuple[Kernel, ...]:
         return self.kernel_store.kernels(signature=key.signature)
+
+
+SECONDS = "seconds"
+"""Kind of the record that says how long a region's draft took."""
+
+
+class DraftSeconds(Frozen):
+    """Seconds of a draft with its judgements; `cut_off`: it needs more than that."""
+
+    seconds: float
+    cut_off: bool = False
+
+
+@dataclass(frozen=True)
+class KnownSeconds:
+    """How long the drafts of regions took in earlier nights, on the same GPU or none."""
+
+    kernel_store: KernelStore
+
+    def of(self, key: KernelKey) -> float | None:
+        """Seconds; twice what was not enough; None where nobody drafted it."""
+        text = self.kernel_store.job(self._key(key))
+        try:
+            found = DraftSeconds.model_validate_json(text) if text is not None else None
+        except ValidationError:
+            return None
+        return None if found is None else found.seconds * (CUT_OFF if found.cut_off else 1.0)
+
+    def keep(self, job: KernelJob, answer: KernelDone) -> None:
+        """What an answer says of it; the turns of one draft add up."""
+        before = self.kernel_store.job(self._key(job.key_of_kernel)) if job.again else None
+        spent = DraftSeconds.model_validate_json(before).seconds if before is not None else 0.0
+        cut_off = answer.limited and answer.status == "kept"
+        found = DraftSeconds(seconds=spent + answer.seconds, cut_off=cut_off)
+        self.kernel_store.save_job(self._key(job.key_of_kernel), SECONDS, found.model_dump_json())
+
+    def _key(self, key: KernelKey) -> str:
+        return f"{SECONDS}:{key.signature}:{key.gpu}"
 
 
 def _nothing_key(job: KernelJob) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from agentkernel.domain.nightly import LostJob, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.nightly.library.library import now
-from agentkernel.nightly.regions.ranking import WaitingRegions
+from agentkernel.nightly.regions.ranking import MOST_OF_THE_REST, WaitingRegions
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
@@ -37,6 +38,7 @@ from agentkernel.nightly.scheduler.region_outcomes import (
     FailedKernels,
     KnownCuts,
     KnownKernels,
+    KnownSeconds,
     Placement,
     RegionOutcome,
     is_as_signed,
@@ -51,13 +53,20 @@ from agentkernel.tools.own_files import LIVE
 class RegionQueue:
     """The regions of an `order` as they wait, run and are decided.
 
-    What `is_known` comes first, for it costs little; then the most promising. Each step takes time
-    in the logarithm of what waits and in what an answer changes.
+    What `is_known` comes first, for it costs little; then what saves most of the models' time for a
+    second of the night's, by the `seconds` that a draft takes. Each step takes time in the
+    logarithm of what waits and in what an answer changes.
     """
 
-    def __init__(self, order: RegionOrder, is_known: Callable[[Region], bool]) -> None:
+    def __init__(
+        self,
+        order: RegionOrder,
+        is_known: Callable[[Region], bool],
+        seconds: Callable[[Region], float] = lambda region: 1.0,
+    ) -> None:
         self._order = order
         self._is_known = is_known
+        self._seconds = seconds
         self._known: set[str] = set()
         self._queue: list[tuple[bool, float, str, int]] = []
         self._waiting: dict[str, tuple[int, Region]] = {}
@@ -100,6 +109,11 @@ class RegionQueue:
         self._known.discard(region.signature)
         self._wait(region)
 
+    def put_back(self, signature: str) -> None:
+        """Nothing is known of it yet: what lies in it comes in meanwhile, and it stays open."""
+        for region in self._order.answered(signature, False):
+            self._take_in(region)
+
     def decided(self, signature: str, found: bool | None) -> None:
         """Nothing about it is open. `found` None: nobody looked, and nothing comes in for it."""
         self._closed.add(signature)
@@ -131,7 +145,8 @@ class RegionQueue:
         self._pushed += 1
         self._waiting[signature] = (self._pushed, region)
         self._score += region.score
-        entry = (signature not in self._known, -region.score, signature, self._pushed)
+        worth = region.score / max(self._seconds(region), 1.0)
+        entry = (signature not in self._known, -worth, signature, self._pushed)
         heapq.heappush(self._queue, entry)
 
     def _leave(self, signature: str) -> Region:
@@ -142,8 +157,20 @@ class RegionQueue:
 
 LEAST_S = 20.0
 """A draft is not begun with less."""
+ROOM = 3.0
+"""A draft may take so many times what it is thought to take, where that is within a third of what
+is left."""
+MOST_TURNS_MORE = 2
+"""So often a region goes on that its part of the budget has ended without a kernel."""
 HELD_KERNELS = 256
 """Kernels that several models share are not read again for each; all of them would be too many."""
+
+
+class PutBack(NamedTuple):
+    """A job that its part of the budget ended before it had a kernel, and its answer as it is."""
+
+    job: KernelJob
+    answer: KernelDone
 
 
 def ignore_change() -> None:
@@ -171,6 +198,8 @@ class Scheduler:
     """By signature; none before all models are cut."""
     decided: dict[str, RegionOutcome] = field(default_factory=dict)
     rows: dict[str, ModelRow] = field(default_factory=dict)
+    put_back: dict[str, str] = field(default_factory=dict)
+    """By signature why, of regions that go on at the end of the night, or went on."""
     lost_jobs: list[LostJob] = field(default_factory=list)
     running: dict[str, Job] = field(default_factory=dict)
     seconds: float = 0.0
@@ -186,6 +215,8 @@ class Scheduler:
         self._cuts = KnownCuts(self.question, self.kernel_store)
         self._setbacks = FailedKernels()
         self._end_to_end_jobs: deque[ZooPart] = deque(self.question.parts)
+        self._later: deque[PutBack] = deque()
+        self._took = KnownSeconds(self.kernel_store)
         self._kernel = lru_cache(HELD_KERNELS)(self._known.answered)
         self.gpu = self.question.gpu
 
@@ -209,6 +240,8 @@ class Scheduler:
         self.kernel_store.save_job(job.key, job.kind, answer.model_dump_json())
         if isinstance(job, CutJob) and isinstance(answer, CutDone):
             self._cuts.keep(job, answer)
+        if isinstance(job, KernelJob) and job.known is None and isinstance(answer, KernelDone):
+            self._took.keep(job, answer)
         self._apply(job, answer)
         self.changed()
 
@@ -246,7 +279,7 @@ class Scheduler:
         if any(isinstance(job, CutJob) for job in self.running.values()):
             return None
         work = self._list if self._list is not None else self._merged()
-        return self._next_kernel(work) or self._next_end_to_end(work)
+        return self._next_kernel(work) or self._next_again() or self._next_end_to_end(work)
 
     def _merged(self) -> RegionQueue:
         """The regions of all models, once the last of them is cut."""
@@ -257,8 +290,28 @@ class Scheduler:
         self.regions = {item.signature: item for item in merged}
         self._uses = uses_by_model(merged)
         order = self.ranking.order(merged)
-        self._list = RegionQueue(order, lambda region: self._known.is_known(self._key(region)))
+        self._list = RegionQueue(
+            order, lambda region: self._known.is_known(self._key(region)), self._draft_s
+        )
         return self._list
+
+    def _draft_s(self, region: Region) -> float:
+        """Seconds that a draft of `region` takes: those of an earlier night, or a guess."""
+        known = self._took.of(self._key(region))
+        return self.ranking.seconds(region, self.gpu is None) if known is None else known
+
+    def _next_again(self) -> KernelJob | None:
+        """Once nothing else waits, what was put back goes on where it stopped, the cheapest for its
+        gain first; without time left its answer stands."""
+        while self._later:
+            job, answer = self._later.popleft()
+            left = self.left_s() or 0.0
+            share = left * self.question.workers / (1 + len(self._later))
+            more = job.evolve(again=job.again + 1, budget_s=max(min(share, left), 1.0))
+            if left >= LEAST_S or self.kernel_store.job(more.key) is not None:
+                return more
+            self._settle(job, answer)
+        return None
 
     def _next_kernel(self, work: RegionQueue) -> KernelJob | None:
         while (region := work.take()) is not None:
@@ -278,7 +331,9 @@ class Scheduler:
         if left is not None:
             # So many jobs at a time share the wall time that is left.
             seconds = max(left, 0.0) * self.question.workers
-            budget = min(self.ranking.budget(region, work.rest, seconds), max(left, 1.0))
+            share = self.ranking.budget(region, work.rest, seconds)
+            needed = min(ROOM * self._draft_s(region), MOST_OF_THE_REST * seconds)
+            budget = min(max(share, needed), max(left, 1.0))
         settings, key = self.question.settings, self._key(region)
         known = self._known.kernel(key) if turn == 1 else None
         use = _use_for(region, known)
@@ -394,7 +449,21 @@ class Scheduler:
         elif answer.status == "withdrawn":
             self._withdraw(job, answer)
             return
-        elif answer.status == "kept":
+        elif answer.resumable and self._list is not None and job.again < MOST_TURNS_MORE:
+            self._later.append(PutBack(job, answer))
+            self._later = deque(sorted(self._later, key=self._turn_of))
+            self._list.put_back(job.region.signature)
+            self.put_back.setdefault(job.region.signature, answer.reason)
+            return
+        self._settle(job, answer)
+
+    def _turn_of(self, item: PutBack) -> tuple[int, float]:
+        """What went on least often comes first, then what saves most for a second."""
+        region = item.job.region
+        return item.job.again, -region.score / max(self._draft_s(region), 1.0)
+
+    def _settle(self, job: KernelJob, answer: KernelDone) -> None:
+        if answer.status == "kept":
             self._known.remember(job, answer, now())
         self._decide(job.region, outcome_of(job, answer))
 

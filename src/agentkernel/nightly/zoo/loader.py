@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import random
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from agentkernel.domain.errors import ProblemError, one_line, raised_at
 from agentkernel.domain.nightly import Zoo, ZooModel
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
-from agentkernel.tools.problem.inputs import SHORT_DTYPES, InputTree, default_value, parse_input
+from agentkernel.tools.problem.inputs import InputTree, default_value, parse_input
 from agentkernel.tools.problem.packages import imports_of, is_installed, source_bytes, version_of
 
 if TYPE_CHECKING:
@@ -36,40 +35,28 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-LIMIT_PATTERN = re.compile(r"^(?P<tensor>.+\])\s*<\s*(?P<below>\S+)\s*$", re.S)
-BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7, "uint8": 8}
-"""Value bits of each integer type, without the sign."""
-
-
 @dataclass(frozen=True)
 class ModelInput:
-    """One argument of forward. `below`: integers are drawn from 0 to below - 1."""
+    """One argument of forward."""
 
     name: str
     spec: InputTree
-    below: int | None = None
 
     def value(self) -> object:
         """A value on the CPU from torch's global generator.
 
-        Floats are normal, integers without `below` and booleans are 0 or 1, scalars as written.
+        Floats are normal, integers below their limit, else like booleans 0 or 1, scalars as
+        written.
         """
-        if self.below is None or not isinstance(self.spec, TensorSpec):
-            return default_value(self.spec, "cpu")
-        import torch
-
-        dtype = getattr(torch, self.spec.dtype)
-        return torch.randint(0, self.below, self.spec.shape, dtype=dtype)
+        return default_value(self.spec, "cpu")
 
 
 def parse_model_input(text: str) -> ModelInput:
-    """Read `name=dtype[shape]`, `name=dtype[shape]<N` for integers, or `name=literal`; nested
-    ones too: `state=(f32[2,8], f32[2,8])`.
+    """Read one as `--input` does.
 
     Raises ProblemError where it does not read so, has several shape sets or no elements.
     """
-    match = LIMIT_PATTERN.match(text)
-    name, specs = parse_input(match["tensor"] if match else text)
+    name, specs = parse_input(text)
     if len(specs) != 1:
         raise ProblemError(
             f"Input {text!r} has {len(specs)} shape sets. Expected one: a model is called on one "
@@ -81,24 +68,7 @@ def parse_model_input(text: str) -> ModelInput:
             f"Input {name!r} has no elements: its shape is {list(spec.shape)}. "
             "Expected sizes of 1 or more. Next: give inputs of the size that you run."
         )
-    return ModelInput(name, spec, _below(match["below"], spec, text) if match else None)
-
-
-def _below(limit: str, spec: InputTree, text: str) -> int:
-    integers = ", ".join(short for short, name in SHORT_DTYPES.items() if name in BITS)
-    if not isinstance(spec, TensorSpec) or spec.dtype not in BITS:
-        dtype = spec.dtype if isinstance(spec, TensorSpec) else "no dtype"
-        raise ProblemError(
-            f"Input {text!r} ends in '<{limit}' and has {dtype}. Expected that of integers alone: "
-            f"{integers}. Next: leave '<{limit}' out, or write e.g. 'ids=i64[2,16]<1000'."
-        )
-    most = 2 ** BITS[spec.dtype]
-    if not limit.isdecimal() or not 1 <= int(limit) <= most:
-        raise ProblemError(
-            f"Input {text!r} has the limit {limit!r}. Expected a whole number from 1 to {most}. "
-            "Next: write e.g. 'ids=i64[2,16]<1000'."
-        )
-    return int(limit)
+    return ModelInput(name, spec)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.domain.verdict import Verdict
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.tools.certificate.record import (
     CertificateFile,
@@ -36,7 +36,6 @@ MOST_SEEDS = 32
 UNSIGNED = "unsigned: nothing vouches for it"
 CLAIMS = {"gradients": True, "repeatable": True, "kernelbench": True, "eval_only": False}
 """What a verdict says beside its finding, and the value that says most."""
-NOT_JUDGED = "could not be judged here"
 
 
 class Difference(Frozen):
@@ -188,7 +187,7 @@ def _judge_again(
         differences += timing_differences(certificate.profile, profile)
     return found.evolve(
         differences=tuple(differences),
-        undecided=_undecided(now) or (_undecided(again) if again is not None else ""),
+        undecided=now.undecided or (again.undecided if again is not None else ""),
         verdict=now,
         profile=profile,
         times_replayed=profile is not None if certificate.basis == "measured" else None,
@@ -214,7 +213,7 @@ def _under_a_fresh_seed(
 
 def fresh_differences(then: Verdict, again: Verdict) -> list[Difference]:
     """What came out otherwise under a fresh seed, which the text names: it decides."""
-    if _undecided(again):
+    if again.undecided:
         return []
     what = f"verdict under the fresh seed {again.seed}"
     return _changed(what, _finding(then), _finding(again), decisive=True)
@@ -303,7 +302,7 @@ def verdict_differences(then: Verdict, now: Verdict) -> list[Difference]:
     a claim that goes further than what is found now decides too."""
     found = _changed("device", then.device, now.device)
     found += _changed("precision rule", str(then.rule), str(NEWEST.version))
-    if not _undecided(now):
+    if not now.undecided:
         found += _changed("verdict", _finding(then), _finding(now), decisive=True)
     if now.accepted:
         for name, claim in CLAIMS.items():
@@ -360,13 +359,6 @@ def _time_again(
             allow_unsandboxed=settings.allow_unsandboxed,
         ),
     )
-
-
-def _undecided(now: Verdict) -> str:
-    failure = now.failure
-    if isinstance(failure, LoadFailed | RunFailed) and failure.log.startswith(NOT_JUDGED):
-        return failure.log.splitlines()[0]
-    return ""
 
 
 def _finding(verdict: Verdict) -> str:

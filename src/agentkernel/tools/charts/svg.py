@@ -86,6 +86,7 @@ def svg_file(title: str, charts: Sequence[Chart], frame: Frame) -> str:
 def _drawn(chart: Chart, frame: Frame) -> list[str]:
     if not any(series.points for series in chart.series):
         return [_text(frame.left + frame.across / 2, frame.top + frame.up / 2, chart.nothing)]
+    frame = _beside_ticks(chart, frame)
     right = frame.width - float(frame.right)
     parts, taken = list(_grid(chart, frame)), []
     for limit in chart.limits:
@@ -123,6 +124,21 @@ def _drawn(chart: Chart, frame: Frame) -> list[str]:
     return parts
 
 
+TITLE_X = 12
+"""Where the title of the upright axis stands: its letters reach from 10 pixels before to 4 past."""
+TICK_AWAY = 6
+
+
+def _beside_ticks(chart: Chart, frame: Frame) -> Frame:
+    """`frame` with as much room at its left as the ticks and the title of the upright axis need
+    beside one another."""
+    if not chart.y.title:
+        return frame
+    widest = max((len(text) for _, text in chart.y.ticks(frame.up)), default=0)
+    needed = math.ceil(TITLE_X + 4 + TICK_AWAY + LETTER * widest)
+    return frame._replace(left=max(frame.left, needed))
+
+
 def _place(chart: Chart, frame: Frame, point: tuple[float, float]) -> tuple[float, float]:
     x, y = chart.x.place(point[0]), chart.y.place(point[1])
     return frame.left + x * frame.across, frame.low - y * frame.up
@@ -138,9 +154,9 @@ def _grid(chart: Chart, frame: Frame) -> Iterator[str]:
     for value, text in chart.y.ticks(frame.up):
         y = low - chart.y.place(value) * frame.up
         yield _line(frame.left, y, right, y, "one" if value == chart.base else "grid")
-        yield _text(frame.left - 6, y + 4, text, anchor="end")
+        yield _text(frame.left - TICK_AWAY, y + 4, text, anchor="end")
     yield _text(frame.left + frame.across / 2, low + 35, chart.x.title, "title")
-    turn = f'<g transform="translate(12 {frame.top + frame.up / 2:.1f}) rotate(-90)">'
+    turn = f'<g transform="translate({TITLE_X} {frame.top + frame.up / 2:.1f}) rotate(-90)">'
     yield f"{turn}{_text(0, 0, chart.y.title, 'title')}</g>" if chart.y.title else ""
 
 

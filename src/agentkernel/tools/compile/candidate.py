@@ -14,6 +14,7 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
+from agentkernel.runtime.stages import at
 from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.instructions import Instructions, instructions_from
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
@@ -161,6 +162,8 @@ def compile_families(
             missing[keys[number][place]] = _Source(number, families[number].sources[place])
     common = shared | {"binaries": binaries, "calls": calls, "timeout_s": timeout_s}
     common["seconds"] = seconds
+    if missing:
+        at(f"compiling {len(missing)} schedules")
     replies = _compile(list(missing.values()), common, allow_unsandboxed)
     found: dict[str, Compilation] = {}
     for (key, source), reply in zip(missing.items(), replies, strict=True):

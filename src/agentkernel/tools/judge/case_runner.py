@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -46,6 +47,7 @@ from agentkernel.tools.judge.memory import (
 )
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
 from agentkernel.tools.judge.observations import Observations
+from agentkernel.tools.judge.pace import Pace
 from agentkernel.tools.judge.policy.families import GraphOperators
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
@@ -87,7 +89,8 @@ class CaseRunner:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
     `observed` gathers what its calls show together; `refused` has the numbers of those that it
     refused to record gradients of, `asked` what the original's graph calls at the sizes of each.
-    `inference`: calls are made, and their inputs come, under torch.inference_mode()."""
+    `pace` is told how long its calls take. `inference`: calls are made, and their inputs come,
+    under torch.inference_mode()."""
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class CaseRunner:
         captured: Captured,
         settings: JudgeSettings,
         notes: list[str],
+        pace: Pace | None = None,
     ) -> None:
         self._captured = captured
         self._operators: dict[str, GraphOperators] = {}
@@ -118,6 +122,7 @@ class CaseRunner:
         self.observed = Observations()
         self.refused: set[int] = set()
         self._calls = 0
+        self._pace = Pace() if pace is None else pace
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -439,7 +444,11 @@ class CaseRunner:
         }
         hidden = self._hidden_state(case, reference_case)
         payload |= {} if hidden is None else hidden.payload(reference_case)
-        return self._call("run", payload)
+        began = time.monotonic()
+        reply = self._call("run", payload)
+        if not isinstance(reply, WorkerFailed):
+            self._pace.note(case.shape, time.monotonic() - began)
+        return reply
 
     def _prepare(self, case: Case, model: nn.Module) -> bool | WorkerFailed:
         """Make it the turn of the module that `case` asks for, in the state of `model`: whether

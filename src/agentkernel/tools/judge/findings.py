@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import CaseResult, Failure, Gate, Mismatch, Verdict
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.pace import Pace
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.problem.loading import LoadedProblem
 
@@ -35,6 +37,18 @@ class Findings:
     eval_only: bool = False
     gradients: bool | None = None
     kernelbench: bool | None = False
+    left_out: set[CaseShape] = field(default_factory=set)
+    """Shapes at which a call would take minutes in the interpreter, by the `pace` of others."""
+    pace: Pace = field(default_factory=Pace)
+
+    def leave_out(self, shape: CaseShape, seconds: float) -> None:
+        """Ask nothing at `shape`, where a call would take so many seconds, and say so."""
+        if shape not in self.left_out:
+            self.left_out.add(shape)
+            self.notes.append(
+                f"not asked here: {shape.label}: a call would take about {seconds:.0f} s in the "
+                "interpreter"
+            )
 
 
 def verdict_of(

@@ -285,6 +285,14 @@ def _by_differences(
     return GradientResult(kept=True)
 
 
+def _refused_way(way: BackwardPass) -> str:
+    """`gradients of gradients are refused; gradients themselves are right`: what was asked before
+    was not refused."""
+    if way.twice:
+        return "gradients of gradients are refused, gradients are not"
+    return "gradients are refused" + (f" ({way.label})" if way != SMALL[0] else "")
+
+
 def _moved(reference_case: ReferenceCase, seed: int) -> tuple[ReferenceCase, ReferenceCase]:
     """The question with all that is differentiated moved a little, forth and back."""
     import copy
@@ -403,8 +411,7 @@ def _compared(
         if isinstance(reply, WorkerFailed):
             log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
             if is_refusal(reply):
-                how = f" ({way.label})" if way != SMALL[0] else ""
-                return GradientResult(kept=False, note=f"gradients are refused{how}: {log}")
+                return GradientResult(kept=False, note=f"{_refused_way(way)}: {log}")
             if reply.error == OUT_OF_MEMORY:
                 return GradientResult(
                     note="gradients not judged: no room for them beside the original's"

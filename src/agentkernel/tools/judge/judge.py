@@ -11,6 +11,7 @@ import torch
 
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import (
+    NOT_JUDGED,
     CompileFailed,
     Failure,
     LoadFailed,
@@ -19,7 +20,7 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.runtime.machine import release_cached_memory
-from agentkernel.runtime.stages import stage
+from agentkernel.runtime.stages import at, stage
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.bounds import (
     NOT_LOOKED,
@@ -52,7 +53,9 @@ from agentkernel.tools.judge.cases.selection import (
     small_case,
 )
 from agentkernel.tools.judge.cases.shapes import (
+    CaseShape,
     count_elements,
+    count_rows,
     scaled,
 )
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
@@ -69,6 +72,7 @@ from agentkernel.tools.judge.other_inputs import (
     judge_other_shapes,
     judge_serving_conditions,
 )
+from agentkernel.tools.judge.pace import LONGEST_S
 from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.judge.policy.launch_form import form_name, plain_form
 from agentkernel.tools.judge.settings import (
@@ -131,6 +135,7 @@ def judge(
     if settings.device == "cpu" and _timed_out(failure):
         longer = settings.evolve(time_limit_s=PATIENCE * settings.time_limit_s)
         findings = Findings()
+        at(f"again with {longer.time_limit_s:g} s a call")
         failure = _judge_alone(loaded, captured, plain, longer, findings)
         findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
         if failure is not None and _timed_out(failure):
@@ -160,15 +165,13 @@ def _judge_alone(
         variant_wrong: Failure | None = None
         if settings.device == "cpu" and failure is None:
             # There a worker starts for as long as a small module is judged.
-            variant_wrong = _judge_variants(
-                loaded, captured, source, settings, findings.notes, worker
-            )
+            variant_wrong = _judge_variants(loaded, captured, source, settings, findings, worker)
     if settings.device == "cpu":
         failure = _judge_compiled(source, forms, settings, findings.notes, failure)
     if failure is None:
         failure = _judge_indices(loaded, captured, source, settings, findings.notes)
     if failure is None and settings.device == "cuda":
-        failure = _judge_variants(loaded, captured, source, settings, findings.notes)
+        failure = _judge_variants(loaded, captured, source, settings, findings)
     failure = failure or variant_wrong
     if settings.kernelbench and (failure is None or isinstance(failure, Mismatch)):
         findings.kernelbench = _judge_kernelbench(loaded, captured, source, settings, findings)
@@ -250,7 +253,7 @@ def _timed_out(failure: Failure | None) -> bool:
 def _unknown(failure: Failure, why: str) -> Failure:
     """The same failure, saying that it is not known to be wrong."""
     if isinstance(failure, LoadFailed | RunFailed):
-        log = f"could not be judged here: {why}\n{failure.log}"
+        log = f"{NOT_JUDGED}: {why}\n{failure.log}"
         return failure.evolve(log=log)
     return failure
 
@@ -265,7 +268,7 @@ def _judge_in(
 ) -> Failure | None:
     judged = judged_graph(captured, settings)
     with on_device(settings):
-        runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
+        runner = CaseRunner(worker, loaded, judged, settings, findings.notes, findings.pace)
         failure: Failure | None = runner.build(source)
     if failure is not None:
         return failure
@@ -274,6 +277,7 @@ def _judge_in(
         findings.notes.append("its weights are too large for a second module beside the first")
     findings.notes += _routes(runner, plan)
     failure = _judge_cases(runner, plan, judged, settings, findings)
+    plan = [case for case in plan if case.shape not in findings.left_out]
     findings.notes += runner.memory_notes()
     findings.repeatable = runner.repeatable
     if failure is not None:
@@ -426,7 +430,7 @@ def _judge_variants(
     captured: Captured,
     source: str,
     settings: JudgeSettings,
-    notes: list[str],
+    findings: Findings,
     first: Worker | None = None,
 ) -> Failure | None:
     """Other modules and calls, and this one at the ends of its sizes. Asked after the forms of
@@ -438,15 +442,21 @@ def _judge_variants(
         asked += constructor_variants(loaded, captured, small, settings.device, settings.seed)
         asked += other_calls(loaded, small, settings.device, settings.seed)
     else:
-        notes.append(f"no other module or call was asked: {small.shape.label} is too large for it")
+        findings.notes.append(
+            f"no other module or call was asked: {small.shape.label} is too large for it"
+        )
     if not settings.declared_sizes:
         sizes = [case.shape for case in plan if case.required]
         rows = INTERPRETED_ODD_ROWS if settings.device == "cpu" else None
         tree = parse_source(source)
         ends = end_cases(small, sizes, captured, tree, INTERPRETED_ODD_ELEMENTS, rows)
-        ends = [in_both_modes(case, source_modes(source)) for case in ends]
+        ends = [
+            in_both_modes(case, source_modes(source))
+            for case in ends
+            if not _past_time(case.shape, settings, findings)
+        ]
         asked += [Variant(loaded, case) for case in ends]
-    return judge_variants(asked, captured, source, settings, notes, first)
+    return judge_variants(asked, captured, source, settings, findings.notes, first)
 
 
 def _judge_cases(
@@ -460,10 +470,13 @@ def _judge_cases(
     started = time.monotonic()
     slowest = 0.0
     left_out = 0
-    for case in plan:
+    for number, case in enumerate(plan):
+        at(f"{number} of {len(plan)} cases done")
         spent = time.monotonic() - started
         if not case.required and spent + slowest > settings.budget_s:
             left_out += 1
+            continue
+        if _past_time(case.shape, settings, findings):
             continue
         begin = time.monotonic()
         with on_device(settings):
@@ -480,8 +493,27 @@ def _judge_cases(
             return outcome.failure
     if left_out:
         findings.notes.append(f"{left_out} optional cases left out: time")
+    at(f"{len(plan)} of {len(plan)} cases done, further checks")
     findings.notes += runner.observed.one_sided()
     return runner.observed.inputs_written()
+
+
+def _past_time(shape: CaseShape, settings: JudgeSettings, findings: Findings) -> bool:
+    """Whether a call at `shape` would take too long in the interpreter for a size that the judge
+    has chosen past the rows of its other sets; the notes say what is left out.
+
+    Sets within those rows are asked however long they take: a candidate that is slow on purpose
+    gets no case left out that every other one is asked.
+    """
+    if settings.device != "cpu" or shape.origin == "declared":
+        return False
+    if count_rows(shape.inputs) <= INTERPRETED_ODD_ROWS or findings.pace.has(shape):
+        return False
+    seconds = findings.pace.predicted_s(shape)
+    if seconds is None or seconds <= LONGEST_S:
+        return False
+    findings.leave_out(shape, seconds)
+    return True
 
 
 def _judge_training(

@@ -12,21 +12,24 @@ import ast
 import dataclasses
 import inspect
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import DataStructure, InputSpec, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.verdict import Failure
+from agentkernel.runtime.stages import at
 from agentkernel.storage.source_text import parse_source, read_literal
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.other_inputs import judge_other_shapes
 from agentkernel.tools.judge.settings import JudgeSettings, on_device, open_judge_worker
+from agentkernel.tools.problem.given_objects import DEEPEST, Member, members, with_member
 from agentkernel.tools.problem.inputs import default_value
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN, unflatten_data, values_of
@@ -91,6 +94,7 @@ def judge_variants(
             runner: CaseRunner | None = None
             of: LoadedProblem | None = None
             while left and worker.alive:
+                at(f"{len(variants) - len(left)} of {len(variants)} done")
                 item = left.pop(0)
                 if item.loaded is not of:
                     of = item.loaded
@@ -209,19 +213,24 @@ def outputs_differ(found: Sequence[object], plain: Sequence[object]) -> bool:
 
 MOST = 12
 """So many arguments are changed, each by itself; which ones of more, the seed says."""
-PLAIN_ARGUMENTS = (bool, int, float, str, type(None))
+WORD = re.compile(r"\w+")
 PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """A plain value that the constructor takes, by its place or its name; `item`: of a tuple or
-    list that it takes."""
+    """A plain value that the constructor takes, by its place or its name; `path`: where it lies in
+    a tuple, a list or an object that it takes."""
 
     place: int | str
     name: str
     value: object
-    item: int | None = None
+    path: tuple[Member, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As the constructor reads it: `cfg.heads`."""
+        return self.name + "".join(item.text for item in self.path)
 
 
 def constructor_variants(
@@ -235,15 +244,17 @@ def constructor_variants(
     chance = random.Random(seed)
     found = constructor_arguments(loaded)
     if len(found) > MOST:
-        found = chance.sample(found, MOST)
+        words = set(WORD.findall(loaded.problem.source))
+        named = [one for one in found if not one.path or str(one.path[-1].key) in words]
+        found = chance.sample(named, MOST) if len(named) > MOST else named
     free = {(item.input_index, item.dim) for item in captured.free_dims}
     told = (_first(_tries(loaded, case, one, free, chance), plain, device) for one in found)
     return [item for item in told if item is not None]
 
 
 def constructor_arguments(loaded: LoadedProblem) -> list[Argument]:
-    """What may be another: plain values, those at their defaults too, and those in tuples and
-    lists."""
+    """What may be another: plain values, those at their defaults too, and those in tuples, lists,
+    dicts and configurations."""
     parameters = list(inspect.signature(loaded.module_class.__init__).parameters.values())[1:]
     placed = [item.name for item in parameters if item.kind in PLACED]
     names = [*placed, *(f"*{index}" for index in range(len(loaded.init_args)))]
@@ -257,16 +268,19 @@ def constructor_arguments(loaded: LoadedProblem) -> list[Argument]:
         for item in parameters
         if item.default is not item.empty and item.name not in known
     ]
-    found: list[Argument] = []
-    for place, name, value in given:
-        if type(value) in (tuple, list):
-            items = enumerate(cast("Sequence[object]", value))
-            found += [
-                Argument(place, name, one, i) for i, one in items if type(one) in PLAIN_ARGUMENTS
-            ]
-        elif type(value) in PLAIN_ARGUMENTS:
-            found.append(Argument(place, name, value))
-    return found
+    return [one for item in given for one in _plain_parts(Argument(*item))]
+
+
+def _plain_parts(one: Argument) -> Iterator[Argument]:
+    """The argument where it is plain, else those of its fields and items that are, as far in as one
+    looks. Modules and tensors that a constructor is given are none of these."""
+    if type(one.value) in PLAIN:
+        yield one
+    elif len(one.path) <= DEEPEST and not isinstance(one.value, torch.nn.Module):
+        for item in members(one.value):
+            yield from _plain_parts(
+                dataclasses.replace(one, value=item.value, path=(*one.path, item))
+            )
 
 
 def _first(tries: Iterator[Variant], plain: list[object] | None, device: str) -> Variant | None:
@@ -291,9 +305,10 @@ def _tries(
     at the same ones, and with every size that is equal."""
     inputs = case.shape.inputs
     for value in other_values(one.value, chance, loaded.problem.source):
-        changed = _with(loaded, one, value)
-        part = "" if one.item is None else f"[{one.item}]"
-        told = f"built with {one.name}{part}={value!r}"
+        changed = _taken(loaded, one, value)
+        if changed is None:
+            continue
+        told = f"built with {one.label}={value!r}"
         if type(one.value) is not int or one.value < LEAST:
             yield variant(changed, case, inputs, told)
             continue
@@ -303,16 +318,21 @@ def _tries(
             yield variant(changed, case, sized, told)
         yield variant(changed, case, inputs, told)
         every = _throughout(loaded, one.value, value)
-        if (every.init_args, every.init_kwargs) != (loaded.init_args, loaded.init_kwargs):
+        if every is not loaded:
             yield variant(every, case, sized, f"{told}, and all that are equal")
+
+
+def _taken(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem | None:
+    """The problem with `value` for one argument; None where a configuration refuses it."""
+    try:
+        return _with(loaded, one, value)
+    except Exception:  # noqa: BLE001 - the user's classes may raise anything
+        return None
 
 
 def _with(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem:
     """The problem with `value` for one argument."""
-    if one.item is not None:
-        held = _held(loaded, one.place)
-        items = [*held[: one.item], value, *held[one.item + 1 :]]
-        value = tuple(items) if isinstance(held, tuple) else items
+    value = _replaced(_held(loaded, one.place), one.path, value)
     if isinstance(one.place, str):
         named = {**loaded.init_kwargs, one.place: value}
         return dataclasses.replace(loaded, init_kwargs=named)
@@ -321,27 +341,31 @@ def _with(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem:
     return dataclasses.replace(loaded, init_args=changed)
 
 
-def _held(loaded: LoadedProblem, place: int | str) -> Sequence[object]:
+def _replaced(held: object, path: Sequence[Member], value: object) -> object:
+    """`held` with `value` at the end of `path`."""
+    if not path:
+        return value
+    first, *rest = path
+    inner = next(item.value for item in members(held) if item.text == first.text)
+    return with_member(held, first, _replaced(inner, rest, value))
+
+
+def _held(loaded: LoadedProblem, place: int | str) -> object:
     if isinstance(place, int):
-        found = loaded.init_args[place]
-    elif place in loaded.init_kwargs:
-        found = loaded.init_kwargs[place]
-    else:
-        found = inspect.signature(loaded.module_class.__init__).parameters[place].default
-    return cast("Sequence[object]", found)
+        return loaded.init_args[place]
+    if place in loaded.init_kwargs:
+        return loaded.init_kwargs[place]
+    return inspect.signature(loaded.module_class.__init__).parameters[place].default
 
 
 def _throughout(loaded: LoadedProblem, size: int, new: int) -> LoadedProblem:
     """The problem with `new` for `size` wherever the constructor is given it."""
 
-    def swapped(value: object) -> object:
-        return new if type(value) is int and value == size else value
-
-    return dataclasses.replace(
-        loaded,
-        init_args=tuple(swapped(item) for item in loaded.init_args),
-        init_kwargs={key: swapped(item) for key, item in loaded.init_kwargs.items()},
-    )
+    for one in constructor_arguments(loaded):
+        given = isinstance(one.place, int) or one.place in loaded.init_kwargs
+        if given and type(one.value) is int and one.value == size:
+            loaded = _taken(loaded, one, new) or loaded
+    return loaded
 
 
 def _sized(inputs: ShapeSet, free: set[tuple[int, int]], size: int, new: int) -> ShapeSet:

@@ -6,14 +6,16 @@ import contextlib
 import io
 import logging
 import math
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import ProblemError, one_line
+from agentkernel.domain.errors import HERE, ProblemError, one_line, whole_words
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.problem.composite_operators import (
     kept_tables,
@@ -448,10 +450,31 @@ def _unmarked(example: Example) -> Example:
 
 def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -> ProblemError:
     shapes = loaded.problem.shape_sets[shape_set].label
-    return ProblemError(
-        f"The forward of {loaded.problem.class_name} raised {_reason(error)} on inputs {shapes}. "
-        "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
+    place = _own_place(loaded, error)
+    at = f" at {place}" if place else ""
+    slip = isinstance(_innermost(error), AttributeError | NameError | ImportError | LookupError)
+    step = (
+        f"mend {place or 'that line'}"
+        if slip
+        else "check shapes and dtypes against the constructor"
     )
+    return ProblemError(
+        f"The forward of {loaded.problem.class_name} raised {_reason(error)}{at} on inputs "
+        f"{shapes}. Expected: it runs on them. Next: {step}."
+    )
+
+
+def _own_place(loaded: LoadedProblem, error: BaseException) -> str:
+    """The line of the user's code that raised, as `file.py:12`; "" where it is not known."""
+    own = f"<{loaded.namespace.__name__}>" if loaded.namespace is not None else ""
+    for frame in reversed(traceback.extract_tb(_innermost(error).__traceback__)):
+        if own and frame.filename.startswith(own):
+            return f"{Path(loaded.problem.path).name}:{frame.lineno}"
+        path = Path(frame.filename)
+        library = "site-packages" in path.parts or path.is_relative_to(HERE)
+        if path.is_absolute() and not library:
+            return f"{path.name}:{frame.lineno}"
+    return ""
 
 
 def _require_run(loaded: LoadedProblem, shape_set: int) -> None:
@@ -599,7 +622,12 @@ def _free_dims(graph: GraphModule, users: tuple[str, ...]) -> tuple[FreeDim, ...
 
 def _reason(error: BaseException) -> str:
     """The innermost message: exporters wrap the user's exception."""
-    inner: BaseException = error
-    while inner.__cause__ is not None:
-        inner = inner.__cause__
-    return f"{type(inner).__name__}: {one_line(inner, 200)}"
+    inner = _innermost(error)
+    said = whole_words(one_line(inner, 600), 300).rstrip(".")
+    return f"{type(inner).__name__}: {said}"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -28,6 +28,9 @@ SHORT_DTYPES: dict[str, DType] = {
     "u8": "uint8",
     "b1": "bool",
 }
+BITS = {"int64": 63, "int32": 31, "int16": 15, "int8": 7, "uint8": 8}
+"""Value bits of each integer type, without the sign."""
+LIMIT_PATTERN = re.compile(r"^(?P<tensor>[\w.]+\[[^\]]*\])\s*<\s*(?P<below>\S+)\s*$", re.S)
 INPUT_PATTERN = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<value>.+)$", re.S)
 TENSOR_PATTERN = re.compile(r"^(?:torch\.)?(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d,\s]*)\]$")
 InputTree = InputSpec | tuple["InputTree", ...] | list["InputTree"] | dict[object, "InputTree"]
@@ -35,7 +38,8 @@ InputTree = InputSpec | tuple["InputTree", ...] | list["InputTree"] | dict[objec
 
 
 def default_value(spec: InputTree, device: str) -> object:
-    """A plain value for `spec`: normal for floats, {0, 1} for integers and booleans."""
+    """A plain value for `spec`: normal for floats, {0, 1} for booleans and for integers without a
+    limit, else from 0 on below that."""
     import torch
 
     if isinstance(spec, tuple | list):
@@ -48,7 +52,7 @@ def default_value(spec: InputTree, device: str) -> object:
     dtype = getattr(torch, spec.dtype)
     if dtype.is_floating_point:
         return torch.randn(spec.shape, dtype=dtype, device=device)
-    return torch.randint(0, 2, spec.shape, device=device).to(dtype)
+    return torch.randint(0, spec.below or 2, spec.shape, device=device).to(dtype)
 
 
 def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[InputSpec, ...]:
@@ -92,8 +96,8 @@ def check_elements(specs: Sequence[InputSpec]) -> None:
 def parse_input(text: str) -> tuple[str, tuple[InputTree, ...]]:
     """`x=f32[4096,8192];f32[128,512]` -> its name and one value a shape set.
 
-    A value is `dtype[shape]`, a literal, or tuples, lists and dicts of them:
-    `state=(f32[8,64], f32[8,64])`.
+    A value is `dtype[shape]`, `dtype[shape]<N` for integers below N, a literal, or tuples, lists
+    and dicts of them: `state=(f32[8,64], f32[8,64])`. Raises ProblemError.
     """
     match = INPUT_PATTERN.match(text)
     if match is None:
@@ -106,6 +110,9 @@ def parse_input(text: str) -> tuple[str, tuple[InputTree, ...]]:
 
 
 def _parse_value(name: str, item: str, text: str) -> InputTree:
+    limited = LIMIT_PATTERN.match(item)
+    if limited is not None:
+        return _limited(_parse_value(name, limited["tensor"], text), limited["below"], text)
     tensor = TENSOR_PATTERN.match(item)
     if tensor is not None:
         shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
@@ -114,8 +121,9 @@ def _parse_value(name: str, item: str, text: str) -> InputTree:
         return _value_of_node(name, parse_expression(item), text)
     except (ValueError, SyntaxError) as error:
         raise ProblemError(
-            f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
-            f"a Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
+            f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], with "
+            "<N behind it for integers below N, or a Python literal. "
+            f"Known dtypes: {', '.join(SHORT_DTYPES)}."
         ) from error
 
 
@@ -129,6 +137,9 @@ def _value_of_node(name: str, node: ast.expr, text: str) -> InputTree:
         keys = [ast.literal_eval(key or "") for key in node.keys]
         values = [_value_of_node(name, item, text) for item in node.values]
         return dict(zip(keys, values, strict=True))
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt) and not node.ops[1:]:
+        spec = _value_of_node(name, node.left, text)
+        return _limited(spec, ast.unparse(node.comparators[0]), text)
     if isinstance(node, ast.Subscript):
         sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         shape = tuple(int(ast.literal_eval(size)) for size in sizes)
@@ -145,6 +156,24 @@ def _tensor_spec(name: str, word: str, shape: tuple[int, ...], text: str) -> Ten
             "float32. Next: write e.g. 'x=f32[4096,8192]'."
         )
     return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": shape})
+
+
+def _limited(spec: InputTree, limit: str, text: str) -> TensorSpec:
+    """The integers of `spec`, below a limit."""
+    integers = ", ".join(short for short, name in SHORT_DTYPES.items() if name in BITS)
+    if not isinstance(spec, TensorSpec) or spec.dtype not in BITS:
+        dtype = spec.dtype if isinstance(spec, TensorSpec) else "no dtype"
+        raise ProblemError(
+            f"Input {text!r} ends in '<{limit}' and has {dtype}. Expected that of integers alone: "
+            f"{integers}. Next: leave '<{limit}' out, or write e.g. 'ids=i64[2,16]<1000'."
+        )
+    most = 2 ** BITS[spec.dtype]
+    if not limit.isdecimal() or not 1 <= int(limit) <= most:
+        raise ProblemError(
+            f"Input {text!r} has the limit {limit!r}. Expected a whole number from 1 to {most}. "
+            "Next: write e.g. 'ids=i64[2,16]<1000'."
+        )
+    return spec.evolve(below=int(limit))
 
 
 def parse_kwargs(text: str) -> dict[str, object]:

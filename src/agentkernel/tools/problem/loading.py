@@ -11,7 +11,7 @@ import linecache
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,7 +99,7 @@ class LoadedProblem:
             raise ProblemError(
                 f"The constructor of {self.problem.class_name} raised "
                 f"{type(error).__name__}: {one_line(error)}. Expected: it accepts "
-                f"{self._init_label()}. Next: run it by itself in Python."
+                f"{self._init_label()}. Next: {self._init_advice(error)}."
             ) from error
 
     def make_inputs(
@@ -125,6 +125,22 @@ class LoadedProblem:
             values = _call_input_function(self.namespace, shape_set)
             named = _keywords(self.namespace)
         return flatten_call(self.module_class.forward, values, named, "get_inputs()").inputs
+
+    def _init_advice(self, error: BaseException) -> str:
+        try:
+            inspect.signature(self.module_class).bind(*self.init_args, **self.init_kwargs)
+        except TypeError:
+            if self.problem.origin == "class":
+                name = self.problem.class_name
+                return (
+                    "give its arguments with --init, literals such as '256, bias=False'; others, "
+                    f"such as a configuration, by a file with Model = {name}, get_inputs() and "
+                    "get_init_inputs()"
+                )
+            return "let get_init_inputs() give its arguments, as a list"
+        except ValueError:  # It has no signature that Python can read.
+            pass
+        return "run it by itself in Python"
 
     def _init_label(self) -> str:
         words = [_short(value) for value in self.init_args]
@@ -239,12 +255,55 @@ def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProbl
     return LoadedProblem(problem, module_class, args, kwargs, namespace)
 
 
+def require_module(given: object) -> None:
+    """Raise ProblemError for what is no module: a class that nobody called, a function."""
+    from torch import nn
+
+    if isinstance(given, nn.Module):
+        return
+    name = getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        raise ProblemError(
+            f"{name} is a class. Expected a module made of it. Next: give {name}(...) with its "
+            "constructor's arguments."
+        )
+    what = f"{name} is a function" if inspect.isroutine(given) else f"Got a {name}"
+    raise ProblemError(
+        f"{what}. Expected a torch.nn.Module. Next: put what it computes into the forward of one."
+    )
+
+
+def _require_list(given: object) -> None:
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        raise ProblemError(
+            f"The example inputs are a tensor of shape {list(given.shape)}. Expected a list of "
+            "forward's arguments. Next: give [x] in place of x."
+        )
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ProblemError(
+            f"The example inputs are a {type(given).__name__}. Expected a list of forward's "
+            "arguments. Next: give [x] in place of x."
+        )
+    if isinstance(given, dict):
+        raise ProblemError(
+            f"The example inputs are a dict of {', '.join(map(str, given)) or 'nothing'}. Expected "
+            "a list of forward's arguments. Next: give [], and the dict as example_kwargs."
+        )
+
+
 def problem_from_module(
     module: nn.Module,
     example_inputs: Sequence[object],
     example_kwargs: Mapping[str, object] | None = None,
 ) -> LoadedProblem:
-    """A problem from a live module. Its class's file is kept as source where Python knows it."""
+    """A problem from a live module. Its class's file is kept as source where Python knows it.
+
+    Raises ProblemError where `module` is none, or `example_inputs` are no list of its arguments.
+    """
+    require_module(module)
+    _require_list(example_inputs)
     name = type(module).__name__
     given = flatten_call(
         type(module).forward, tuple(example_inputs), example_kwargs or {}, "example_inputs"
@@ -388,6 +447,8 @@ def _shape_sets(calls: Sequence[FlatCall]) -> tuple[ShapeSet, ...]:
 def _user_call(call: Callable[[], Given], path: Path, name: str = "get_inputs()") -> Given:
     try:
         return call()
+    except ProblemError:
+        raise
     except (Exception, SystemExit) as error:
         expected = "a list of inputs" if name == "get_inputs()" else "a dict of forward's keywords"
         raise ProblemError(
@@ -412,8 +473,16 @@ def _call_input_function(namespace: types.ModuleType | None, shape_set: int) -> 
     if maker is not None:
         return list(maker()[shape_set])
     values = namespace.get_inputs()  # type: ignore[union-attr]
+    if isinstance(values, Mapping):
+        raise ProblemError(
+            "get_inputs() gave a dict. Expected a list of forward's positional arguments. Next: "
+            "let get_kwargs() give the dict, and get_inputs() an empty list."
+        )
     if not isinstance(values, list | tuple):
-        raise TypeError(f"it gave a {type(values).__name__}, not a list")
+        raise ProblemError(
+            f"get_inputs() gave a {type(values).__name__}. Expected a list of inputs. Next: "
+            "return [x] in place of x."
+        )
     return list(values)
 
 
@@ -424,7 +493,10 @@ def _keywords(namespace: types.ModuleType | None) -> dict[str, object]:
         return {}
     values = maker()
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise TypeError(f"it gave a {type(values).__name__}, not a dict with names as keys")
+        raise ProblemError(
+            f"get_kwargs() gave a {type(values).__name__}. Expected a dict with names of forward's "
+            "parameters as keys."
+        )
     return dict(values)
 
 
