@@ -22,10 +22,11 @@ from agentkernel.knowledge.vector_index import open_vectors
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.optimize import resume
-from agentkernel.workflows.run import attempts_of, open_saver
+from agentkernel.workflows.run import open_saver
 from tests.goldens import as_text, same_as_golden
 from tests.knowledge.memory_store import HashEmbedder
 from tests.workflows import scripted_process
+from tests.workflows.fakes import attempts_of
 
 HERE = Path(__file__).parent
 SAID = HERE / "said"

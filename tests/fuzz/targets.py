@@ -52,7 +52,7 @@ from agentkernel.tools.problem.inputs import parse_init, parse_input
 from agentkernel.tools.problem.packages import package_of
 from agentkernel.tools.profiler.session import kernel_names
 from agentkernel.tools.run_store import list_runs, open_run
-from agentkernel.workflows.run import DAMAGED, attempts_of, open_saver
+from agentkernel.workflows.run import DAMAGED, open_saver
 from tests.knowledge.memory_store import HashEmbedder
 
 T = TypeVar("T")
@@ -108,7 +108,6 @@ def _one_run(folder: Path, name: str, place: Path) -> None:
     if command(report, ReportFlags(str(folder), runs=place)):
         check_page(folder / "report.html")
     with expected(), closing(open_run(place, str(folder))) as store:
-        attempts_of(store)
         with expected(*DAMAGED), open_saver(store.checkpoint_path) as saver:
             saver.get_tuple({"configurable": {"thread_id": name}})
         for candidate in store.records.candidates():

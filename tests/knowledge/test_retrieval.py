@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,7 @@ def test_a_question_without_words_has_no_answer(
         def embed(self, texts):  # type: ignore[no-untyped-def]
             return super().embed(["" for _ in texts])
 
-    search = retriever(tmp_path, truth)
-    search._embedder = Blank()
+    search = replace(retriever(tmp_path, truth), embedder=Blank())
     assert search.search(query) == ()
 
 

@@ -31,10 +31,13 @@ from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Verdict
 from agentkernel.storage.configuration import load_settings
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.run_store import RunStore
 from agentkernel.tools.targets import ResolvedTarget, load_targets
 from agentkernel.workflows.deps import Agents, Deps, Tools
 from agentkernel.workflows.outcome import Baselines
+from agentkernel.workflows.run import open_saver
 from agentkernel.workflows.run_factory import JudgeScope, ProfileScope, draft_key, work_key
+from agentkernel.workflows.state import LoopState
 
 PROBLEM = """import torch
 from torch import nn
@@ -364,3 +367,12 @@ def attempt(
         verdict=verdict(candidate, failure) if judged else None,
         profile=profile(candidate, *measurements, fits=fits) if profiled else None,
     )
+
+
+def attempts_of(store: RunStore) -> tuple[Attempt, ...]:
+    """What the last checkpoint of a run says of each candidate, the earlier runs' included."""
+    with open_saver(store.checkpoint_path) as saver:
+        found = saver.get_tuple({"configurable": {"thread_id": store.id}})
+    assert found is not None
+    values = found.checkpoint["channel_values"]
+    return LoopState.model_validate({"history": values["history"]}).history

@@ -19,9 +19,16 @@ from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.events import Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.run import attempts_of, checkpoint_types
+from agentkernel.workflows.run import checkpoint_types
 from agentkernel.workflows.state import OptimizeRequest
-from tests.workflows.fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import (
+    FakeWorkshop,
+    Script,
+    attempts_of,
+    mismatch,
+    settings,
+    small_problem,
+)
 
 A = Script("a", speedup=1.4, compiled=1.3)
 B = Script("b", speedup=1.5, compiled=1.3)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.agents.models.costs import Account
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import usd_text
@@ -25,7 +26,6 @@ from agentkernel.workflows.report import (
     DiagnosisEntry,
     ModelsSection,
     ReportEntry,
-    UsageTotals,
     render_report,
 )
 from tests.workflows.fakes import (
@@ -87,11 +87,11 @@ def rewritten(strategy: str) -> Plan:
     return PLAN.evolve(hypotheses=(*PLAN.hypotheses, idea))
 
 
-CODER = UsageTotals(
+CODER = Account(
     label="coder", questions=2, requests=3, prompt=9200, completion=1500, cached=4000,
     cost_usd=0.0274, seconds=11.9,
 )  # fmt: skip
-PLANNER = UsageTotals(
+PLANNER = Account(
     label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5
 )
 TOTAL = CODER.evolve(

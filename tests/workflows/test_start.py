@@ -15,9 +15,15 @@ from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.events import Event, Noted, Planned
 from agentkernel.workflows.optimize import resume, run
-from agentkernel.workflows.run import attempts_of
 from agentkernel.workflows.state import OptimizeRequest
-from tests.workflows.fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import (
+    FakeWorkshop,
+    Script,
+    attempts_of,
+    mismatch,
+    settings,
+    small_problem,
+)
 from tests.workflows.given_files import RIGHT, SLOW, WRONG, GivenShop
 
 
@@ -311,16 +317,3 @@ def test_a_candidate_that_was_set_aside_needs_no_verdict(tmp_path: Path) -> None
     shop = FakeWorkshop((A, B))
     run(going_on(tmp_path, (aside,)), workshop=shop)
     assert [item.hypothesis.strategy for item in shop.coder.requests] == ["b"]
-
-
-def test_no_attempts_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
-    run(going_on(tmp_path, ()), workshop=FakeWorkshop((A,)))
-    store = open_run(tmp_path / "runs", "last")
-    try:
-        assert [item.candidate.round for item in attempts_of(store)] == [1]
-        store.checkpoint_path.write_bytes(b"no database" * 1000)
-        assert attempts_of(store) == ()
-        store.checkpoint_path.unlink()
-        assert attempts_of(store) == ()
-    finally:
-        store.close()

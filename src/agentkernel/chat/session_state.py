@@ -56,6 +56,7 @@ from agentkernel.workflows.events import (
 )
 from agentkernel.workflows.models import chat_options
 from agentkernel.workflows.outcome import faster_baseline
+from agentkernel.workflows.run import goals_of
 
 if TYPE_CHECKING:
     from agentkernel.domain.target import Target
@@ -437,18 +438,6 @@ class SessionState:
         if number is not None:
             return f"c{number}.py"
         return Path(self.module.path).name or f"{self.module.name}.py"
-
-
-def goals_of(chosen: Settings) -> Goals:
-    """What these settings aim at."""
-    return Goals(
-        speedup=chosen.goals.speedup,
-        baseline=chosen.goals.baseline,
-        objective=chosen.goals.objective,
-        max_memory_bytes=chosen.goals.max_memory_bytes,
-        precision=chosen.goals.precision,
-        policy=chosen.policy,
-    )
 
 
 def infeasible_goal(work: SessionState, *, look: bool = True) -> str:

@@ -31,8 +31,7 @@ from agentkernel.cli.terminal import print_json
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.knowledge.store import folder_of
 from agentkernel.remote.address import Address, parse_address
-from agentkernel.remote.inspection import inspect_machine
-from agentkernel.remote.ssh import install_line
+from agentkernel.remote.ssh import inspect_machine, install_line
 from agentkernel.runtime.machine import local_gpu
 from agentkernel.tools.sandbox.isolation import find_isolation
 from agentkernel.version import __version__

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -74,12 +74,7 @@ class KnowledgeBase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.truth.close()
 
     def refresh(self, progress: Watch | None = None, *, wait: bool = True) -> RefreshReport:
@@ -115,7 +110,9 @@ class KnowledgeBase:
         vectors fail, which is said, by words and structures alone."""
         from chromadb.errors import ChromaError
 
-        searching = self._retriever if mixture is None else self._retriever.mixed(mixture)
+        searching = self._retriever
+        if mixture is not None:
+            searching = replace(searching, mixture=mixture)
         try:
             return searching.search(query)
         except ChromaError as error:
@@ -193,7 +190,6 @@ def open_base(
     embedder: str = "static",
     *,
     chroma: str | None = None,
-    mixture: Mixture | None = None,
     say: Say | None = None,
 ) -> KnowledgeBase:
     """Open (or begin) the knowledge folder `where`. `chroma`: the address of a Chroma server that
@@ -210,7 +206,7 @@ def open_base(
         truth = cleanup.enter_context(open_knowledge_store(folder, say))
         dense = open_vectors(chroma or folder / "vectors", vectors, say)
         structures = StructureIndex(folder / "structures", op_vector, similarity, VECTORS, say)
-        retriever = Retriever(truth, dense, structures, vectors, mixture, match)
+        retriever = Retriever(truth, dense, structures, vectors, literal=match)
         cleanup.pop_all()
     return KnowledgeBase(truth, dense, structures, retriever, say or ignore_line)
 

@@ -108,10 +108,11 @@ def hints_for(
     return plain | special
 
 
-def load_documents(folder: Path = PACKAGE) -> tuple[Document, ...]:
-    """All notes (`notes/*.md`) and kernel examples (`kernels/*.py`) below `folder`, by id."""
-    notes = [read_note(path) for path in sorted((folder / "notes").glob("*.md"))]
-    kernels = [read_kernel(path) for path in _kernel_files(folder)]
+def load_documents() -> tuple[Document, ...]:
+    """All notes (`notes/*.md`) and kernel examples (`kernels/*.py`) of the package, by id."""
+    notes = [read_note(path) for path in sorted((PACKAGE / "notes").glob("*.md"))]
+    files = sorted((PACKAGE / "kernels").glob("*.py"))
+    kernels = [read_kernel(path) for path in files if path.stem != "__init__"]
     return tuple(notes + kernels)
 
 
@@ -187,10 +188,6 @@ def read_kernel(path: Path) -> Document:
     )
 
 
-def _kernel_files(folder: Path) -> list[Path]:
-    return [path for path in sorted((folder / "kernels").glob("*.py")) if path.stem != "__init__"]
-
-
 def _meta_literal(tree: ast.Module, path: Path) -> object:
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "META":
@@ -244,7 +241,7 @@ def read_fix(path: Path) -> Entry:
     Its cause's first paragraph is the summary. Raises DocumentError, which names the file.
     """
     front, text = _read(path)
-    summary = _first_paragraph(text)
+    summary = _squeezed(text.split("\n\n")[1])  # the first paragraph below the first heading
     return Entry(
         id=f"fixes/{path.stem}",
         kind="fix",
@@ -320,11 +317,6 @@ def _read(path: Path) -> tuple[FixFrontMatter, str]:
     if found != SECTIONS:
         raise DocumentError(f"{path} has sections {found}. Expected {SECTIONS}.")
     return front, page.body
-
-
-def _first_paragraph(text: str) -> str:
-    """The first paragraph below the first heading, on one line."""
-    return _squeezed(text.split("\n\n")[1])
 
 
 StructureOf = Callable[[str], Structure | None]

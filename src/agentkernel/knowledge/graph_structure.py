@@ -231,16 +231,15 @@ def similarity(a: Structure, b: Structure) -> float:
     return min(1.0, score / total)
 
 
-def op_vector(structure: Structure, width: int = WIDTH) -> NDArray[np.float32]:
-    """float32[width] of length 1 (0 without ops) whose dot products come near `similarity`.
+def op_vector(structure: Structure) -> NDArray[np.float32]:
+    """float32[WIDTH] of length 1 (0 without ops) whose dot products come near `similarity`.
 
-    Pairs are hashed with CRC-32, so the same on every machine and in every process. `width` is at
-    least 256.
+    Pairs are hashed with CRC-32, so the same on every machine and in every process.
     """
-    vector = np.zeros(width, dtype=np.float32)
+    vector = np.zeros(WIDTH, dtype=np.float32)
     if not structure.ops:
         return vector
-    room = width - FACT_SLOTS
+    room = WIDTH - FACT_SLOTS
     _add(vector[:OP_SLOTS], _op_features(structure), OPS_SHARE, _op_slot)
     _add(vector[OP_SLOTS:room], _pair_features(structure), ORDER_SHARE, _slot)
     for name, value in _facts(structure).items():

@@ -10,13 +10,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field
 
-from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Structure
 from agentkernel.knowledge.embedding import Changes, Embedder, Facts, NearEntry, Vectors, facts_of
 from agentkernel.knowledge.graph_structure import composite_names
@@ -218,41 +219,27 @@ class Ranked(NamedTuple):
 NO_LIST = Ranked((), ())
 
 
+@dataclass(frozen=True)
 class Retriever:
     """Searches the truth by words and both indexes, and makes one answer of the three lists."""
 
-    def __init__(
-        self,
-        truth: EntryStore,
-        dense: DenseSearch,
-        structures: StructureSearch,
-        embedder: Embedder,
-        mixture: Mixture | None = None,
-        literal: Literally = no_literal_matches,
-    ) -> None:
-        self._truth = truth
-        self._dense = dense
-        self._structures = structures
-        self._embedder = embedder
-        self._mixture = mixture or Mixture()
-        self._literal = literal
-
-    def mixed(self, mixture: Mixture) -> Retriever:
-        """The same search with another mixture."""
-        parts = (self._truth, self._dense, self._structures, self._embedder)
-        return Retriever(*parts, mixture, self._literal)
+    truth: EntryStore
+    dense: DenseSearch
+    structures: StructureSearch
+    embedder: Embedder
+    mixture: Mixture = field(default_factory=Mixture)
+    literal: Literally = no_literal_matches
 
     def without_dense(self) -> Retriever:
         """The same search where the vectors cannot be read."""
-        parts = (self._truth, NoVectors(), self._structures, self._embedder)
-        return Retriever(*parts, self._mixture, self._literal)
+        return replace(self, dense=NoVectors())
 
     def search(self, query: Query) -> tuple[Hit, ...]:
         """At most `query.limit` hits, best first; the same question over the same store has the
         same answer. An empty question or store gives none. The budget leaves whole hits out, but
         never the first."""
         near = self._near(query)
-        weights = self._mixture.weights(question_kind(query))
+        weights = self.mixture.weights(question_kind(query))
         lists = {
             "dense": Ranked(tuple(n.entry_id for n in near), tuple(n.cosine for n in near)),
             "lexical": self._lexical(query),
@@ -274,19 +261,19 @@ class Retriever:
         text = embedded_text(query)
         if not text.strip():
             return []
-        vector = self._embedder.embed([text])[0]
-        return self._dense.search(vector, self._mixture.depth, query.filters)
+        vector = self.embedder.embed([text])[0]
+        return self.dense.search(vector, self.mixture.depth, query.filters)
 
     def _lexical(self, query: Query) -> Ranked:
         words = asked_words(query)
         if not words:
             return NO_LIST
-        found = self._truth.lexical(words, self._mixture.depth, query.filters)
+        found = self.truth.lexical(words, self.mixture.depth, query.filters)
         return self._literal_first(query, {item.id: item.score for item in found})
 
     def _by_passage(self, query: Query, names: Sequence[str]) -> Ranked:
         """Those of `names` by the words of their best passage."""
-        entries = [entry for name in names if (entry := self._truth.get(name)) is not None]
+        entries = [entry for name in names if (entry := self.truth.get(name)) is not None]
         return self._literal_first(query, by_best_passage(asked_words(query), entries))
 
     def _literal_first(self, query: Query, values: dict[str, float]) -> Ranked:
@@ -297,7 +284,7 @@ class Retriever:
         """Who knows this very message comes before who shares words with it."""
         if not query.words:
             return {}
-        return {name: value for name in self._literal(query.words) if self._allowed(name, query)}
+        return {name: value for name in self.literal(query.words) if self._allowed(name, query)}
 
     def _allowed(self, name: str, query: Query) -> bool:
         facts = self._facts(name)
@@ -307,13 +294,13 @@ class Retriever:
     def _structural(self, query: Query) -> Ranked:
         if query.structure is None or not query.structure.ops:
             return NO_LIST
-        found = self._structures.search(query.structure, self._mixture.depth, query.filters)
+        found = self.structures.search(query.structure, self.mixture.depth, query.filters)
         return Ranked(tuple(a.entry_id for a in found), tuple(a.value for a in found))
 
     def _facts(self, name: str) -> Facts | None:
-        facts = self._dense.facts(name)
+        facts = self.dense.facts(name)
         if facts is None:
-            entry = self._truth.get(name)
+            entry = self.truth.get(name)
             facts = facts_of(entry) if entry is not None else None
         return facts
 
@@ -327,14 +314,15 @@ class Retriever:
             name: score.evolve(fused=score.fused * self._boost(name, query.filters))
             for name, score in scores.items()
         }
-        most = self._mixture.pool * query.limit
+        most = self.mixture.pool * query.limit
         pool: list[tuple[Entry, Score]] = []
         answers: set[str] = set()
         for name in sorted(boosted, key=lambda name: (-boosted[name].fused, name)):
-            entry = self._truth.get(name)
+            entry = self.truth.get(name)
             if entry is None or name in query.filters.without_ids:
                 continue
-            answer = _answer_key(entry)
+            # Answers that differ in white space alone are one.
+            answer = " ".join(entry.answer.split())
             if answer in answers or not facts_of(entry).passes(query.filters):
                 continue
             answers.add(answer)
@@ -349,16 +337,16 @@ class Retriever:
             return 1.0
         boost = 1.0
         if facts.verified == "gpu":
-            boost += self._mixture.verified_gpu
+            boost += self.mixture.verified_gpu
         elif facts.verified == "interpreter":
-            boost += self._mixture.verified_interpreter
+            boost += self.mixture.verified_interpreter
         if filters.architecture is not None and filters.architecture in facts.architectures:
-            boost += self._mixture.architecture
+            boost += self.mixture.architecture
         return boost
 
     def _diverse(self, pool: Sequence[tuple[Entry, Score]], most: int) -> list[tuple[Entry, Score]]:
         """`pool` by maximal marginal relevance: at each step what is good and unlike the rest."""
-        share = self._mixture.diversity
+        share = self.mixture.diversity
         if not pool or share == 0.0:
             return list(pool[:most])
         best = pool[0][1].fused
@@ -379,7 +367,7 @@ class Retriever:
     def _likeness(self, entries: Sequence[Entry]) -> Floats:
         """Cosine of the op vectors, each with each; 0 where a structure is not known."""
         known = [
-            None if entry.structure is None else self._structures.unit_vector(entry.structure)
+            None if entry.structure is None else self.structures.unit_vector(entry.structure)
             for entry in entries
         ]
         width = max((len(vector) for vector in known if vector is not None), default=1)
@@ -457,11 +445,6 @@ def fuse(lists: dict[str, Ranked], weights: Weights, k: float) -> dict[str, Scor
 
 def _pairs(ranked: Ranked) -> Iterable[tuple[str, float]]:
     return zip(ranked.ids, ranked.values, strict=True)
-
-
-def _answer_key(entry: Entry) -> str:
-    """Equal for answers that differ in white space alone."""
-    return sha256_text(" ".join(entry.answer.split()))
 
 
 def _passage(entry: Entry, number: int | None) -> str:

@@ -70,7 +70,8 @@ class StoreWriter:
 
     def put(self, entry: Entry) -> PutCounts:
         known = self._known(entry.id)
-        content = content_sha256(entry)
+        # Not of `created`: an importer may stamp what has not changed.
+        content = sha256_text(entry.model_dump_json(exclude={"created"}))
         if known is None:
             self._doc += 1
             self._insert(self._doc, entry, content)
@@ -250,11 +251,6 @@ def topic_of(entry: Entry) -> str:
     if entry.kind != "experience" or not entry.problem:
         return ""
     return sha256_text("\0".join((entry.problem, *sorted(entry.architectures))))
-
-
-def content_sha256(entry: Entry) -> str:
-    """The SHA-256 of all but `created`: an importer may stamp what has not changed."""
-    return sha256_text(entry.model_dump_json(exclude={"created"}))
 
 
 def _columns(entry: Entry, content: str) -> tuple[str, ...]:

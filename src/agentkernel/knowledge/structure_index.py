@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from agentkernel.knowledge.embedding import Changes, group_of, passing
 from agentkernel.knowledge.store_schema import Removed, Say
 from agentkernel.knowledge.vector_index import Progress
 from agentkernel.knowledge.vector_ledger import keeping
-from agentkernel.storage.files import open_append, read_regular_text, sha256_of_file
+from agentkernel.storage.files import read_regular_text, sha256_of_file, try_file_lock
 
 Floats = NDArray[np.float32]
 OpVector = Callable[[Structure], NDArray[Any]]
@@ -134,7 +132,8 @@ class StructureIndex:
         One process writes at a time; where another one does, wait for it, or return at once if
         `wait` is False. Readers keep the state that they have mapped.
         """
-        with keeping("structures", self._folder), self._writing(wait) as ours:
+        lock = self._folder / "structures.lock"
+        with keeping("structures", self._folder), try_file_lock(lock, wait=wait) as ours:
             if not ours:
                 return self.seq
             self._refresh()
@@ -149,16 +148,6 @@ class StructureIndex:
                 if progress is not None:
                     progress(self.seq, truth.last_seq)
         return self.seq
-
-    @contextmanager
-    def _writing(self, wait: bool) -> Iterator[bool]:
-        with open_append(self._folder / "structures.lock") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
 
     def search(
         self, structure: Structure, limit: int, filters: Filters | None = None

@@ -6,7 +6,6 @@ processes may use a folder and several machines a server.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import sqlite3
@@ -49,7 +48,7 @@ from agentkernel.knowledge.vector_ledger import (
     keeping,
     refuse_failing_disk,
 )
-from agentkernel.storage.files import open_append, refuse_strange
+from agentkernel.storage.files import refuse_strange, try_file_lock
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -110,15 +109,11 @@ class FolderStore:
 
     @contextmanager
     def writing(self, wait: bool) -> Iterator[bool]:
-        with open_append(self._lock) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            # Writing from an old state would undo what another process wrote.
-            self._follow(at_once=True)
-            yield True
+        with try_file_lock(self._lock, wait=wait) as ours:
+            if ours:
+                # Writing from an old state would undo what another process wrote.
+                self._follow(at_once=True)
+            yield ours
 
     @without_panic()
     def clear(self) -> None:
@@ -206,8 +201,7 @@ def open_folder(
         found = _opened(_current(root, stem), lock, fingerprint, width)
         if isinstance(found, FolderStore):
             return found
-        with open_append(lock) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with try_file_lock(lock, wait=True):
             folder = _current(root, stem)
             found = _opened(folder, lock, fingerprint, width)
             if isinstance(found, FolderStore):

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -148,12 +147,7 @@ class RemoteLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

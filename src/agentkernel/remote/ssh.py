@@ -1,4 +1,4 @@
-"""The system's ssh: its command line, and what its failures mean.
+"""The system's ssh: its command line, what its failures mean, and what a machine behind it has.
 
 known_hosts is strict, nothing is asked on the terminal, and no variable of the environment goes
 along (ssh_config(5)).
@@ -11,8 +11,12 @@ import re
 import shlex
 import shutil
 import subprocess
+from importlib.resources import files
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import MissingDependency, RemoteUnavailable, one_line
 from agentkernel.remote.address import Address
 from agentkernel.version import __version__
@@ -76,10 +80,10 @@ def start_ssh(address: Address, command: str, *options: str) -> subprocess.Popen
     )
 
 
-def run_ssh(address: Address, command: str, given: bytes = b"", *options: str) -> tuple[int, str]:
-    """The exit code of a short `command`, and what it printed. Raises RemoteUnavailable where ssh
-    fails, or no answer comes in PROBE_S."""
-    with start_ssh(address, command, *options) as ssh:
+def run_ssh(address: Address, command: str, given: bytes) -> tuple[int, str]:
+    """The exit code of a short `command` that reads `given`, and what it printed. Raises
+    RemoteUnavailable where ssh fails, or no answer comes in PROBE_S."""
+    with start_ssh(address, command) as ssh:
         try:
             out, log = ssh.communicate(given, PROBE_S)
         except subprocess.TimeoutExpired as error:
@@ -201,3 +205,30 @@ def _fingerprint(address: Address) -> str:
 def _said(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return one_line(lines[-1], 200).rstrip(".") if lines else "it says nothing"
+
+
+class MachineFacts(Frozen):
+    """Versions are "" where a package is not installed, `gpu` and `sandbox` where there is none."""
+
+    python: str
+    executable: str
+    agentkernel: str
+    torch: str
+    triton: str
+    gpu: str
+    sandbox: str
+    disk: str
+    """The folder that the worker's files go to, or the one above it that is there."""
+    free_gb: float
+
+
+def inspect_machine(address: Address) -> MachineFacts:
+    """Ask the machine. Raises RemoteUnavailable where it cannot be reached or has no Python."""
+    script = files("agentkernel.remote").joinpath("probe.py").read_bytes()
+    code, text = run_ssh(address, python_command(address, "-"), script)
+    for line in text.splitlines():
+        try:
+            return MachineFacts.model_validate_json(line)
+        except ValidationError:
+            continue  # what a login shell prints
+    raise worker_failure(address, code, text)

@@ -70,13 +70,13 @@ def explain_os_error(path: Path, line: Line) -> Iterator[None]:
         raise (DiskFailure if machines else OutputError)(told) from error
 
 
-def room_failure(folder: Path, size: int = ROOM_BYTES) -> OSError | None:
-    """Why `folder` cannot take `size` more bytes, which are written and removed again; None: it
+def room_failure(folder: Path) -> OSError | None:
+    """Why `folder` cannot take `ROOM_BYTES` more, which are written and removed again; None: it
     can. What fails there is no damage of what lies there."""
     probe = folder / f".room.{os.getpid()}"
     try:
         with probe.open("wb") as file:
-            file.write(bytes(size))
+            file.write(bytes(ROOM_BYTES))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
@@ -290,6 +290,19 @@ def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterato
     with file:
         lock_open_file(file, busy, wait_s)
         yield file
+
+
+@contextlib.contextmanager
+def try_file_lock(lock: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the file `lock`, made where none is, which stays; False at once where another process
+    holds it and nobody is to `wait`."""
+    with open_append(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def explain_write_failure(path: Path, flag: str = FLAGS) -> contextlib.AbstractContextManager[None]:

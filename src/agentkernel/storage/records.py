@@ -137,7 +137,9 @@ class Records:
         """Keep a draft, and its candidate."""
         with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
-            self._db.execute("insert or replace into drafts values (?,?)", _pair(key, draft))
+            self._db.execute(
+                "insert or replace into drafts values (?,?)", (key, draft.model_dump_json())
+            )
             self._finish("draft", key)
             if draft.candidate is not None:
                 self._put_candidate(draft.candidate)
@@ -291,10 +293,6 @@ class Records:
         with self._lock:
             row = self._db.execute(query, (key,)).fetchone()
         return None if row is None else kind.model_validate_json(row[0])
-
-
-def _pair(key: str, value: Frozen) -> tuple[str, str]:
-    return key, value.model_dump_json()
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:

@@ -185,11 +185,11 @@ def resume_point(checkpoints: Path, say: Say) -> tuple[Path | None, CheckpointRe
     return None, None
 
 
-def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
-    """Remove all but the `kept` latest whole ones. The marker goes first: what a kill leaves of a
+def drop_older(checkpoints: Path) -> None:
+    """Remove all but the `KEPT` latest whole ones. The marker goes first: what a kill leaves of a
     folder is no checkpoint any more."""
     whole = [folder for folder in _steps(checkpoints) if read_checkpoint(folder) is not None]
-    for folder in whole[: max(len(whole) - kept, 0)]:
+    for folder in whole[: max(len(whole) - KEPT, 0)]:
         (folder / MARKER).unlink()
         shutil.rmtree(folder)
 

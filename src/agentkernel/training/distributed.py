@@ -289,11 +289,6 @@ def current_ranks() -> Ranks:
     return Ranks(int(os.environ.get("RANK", "0")), count) if count > 1 else Ranks()
 
 
-def local_rank() -> int:
-    """Which of this machine's GPUs is this process's."""
-    return int(os.environ.get("LOCAL_RANK", "0")) if current_ranks().count > 1 else 0
-
-
 @contextmanager
 def process_group() -> Iterator[Ranks]:
     """Among the others that train together, until all of them have left; where a process group is
@@ -305,7 +300,7 @@ def process_group() -> Iterator[Ranks]:
     ends_with_its_launcher()
     on_gpu = torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(local_rank())
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     begins = not distributed.is_initialized()
     if begins:
         # Words go over the CPU, weights over the GPUs.

@@ -150,11 +150,6 @@ Judgements = dict[Submission, JudgedSubmission]
 """What was found so far, under one way of judging."""
 
 
-def jobs_here() -> int:
-    """As many workers as processors that this process may use."""
-    return max(len(os.sched_getaffinity(0)), 1)
-
-
 @dataclass(frozen=True)
 class SubmissionJudge:
     """The judge of many submissions, in `jobs` processes. `known` holds its answers: what is there
@@ -173,7 +168,7 @@ class SubmissionJudge:
         found: Judgements = {}
         with ExitStack() as stack:
             settings = self.verification.model_dump_json()
-            count = min(self.jobs or jobs_here(), len(different))
+            count = min(self.jobs or len(os.sched_getaffinity(0)), len(different))
             workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(count)]
             judged = assign_jobs(
                 workers, todo.after, lambda worker, place: _asked(worker, different[place])

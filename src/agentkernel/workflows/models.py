@@ -15,11 +15,11 @@ from agentkernel.agents.models.provider import ModelProvider, record_name
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ModelOptions, Settings
-from agentkernel.storage.records import Records, read_records
+from agentkernel.storage.records import read_records
 from agentkernel.tools.run_store import RunStore, find_run
 from agentkernel.workflows import events
 from agentkernel.workflows.events import OnEvent
-from agentkernel.workflows.report import DiagnosisEntry, ModelsSection, UsageTotals
+from agentkernel.workflows.report import DiagnosisEntry, ModelsSection
 
 
 @contextmanager
@@ -45,7 +45,9 @@ def open_model_provider(
         left_s=lambda: left_s(settings.budget.time_s, spent_s()),
         said=settings.models,
         judge_key=store.manifest.judge_key,
-        replay=_records_of(Path(settings.runs), replayed) if replayed else None,
+        replay=read_records(find_run(Path(settings.runs), replayed) / "run.sqlite")
+        if replayed
+        else None,
     )
     try:
         yield desk
@@ -70,10 +72,6 @@ def chat_options(chosen: ModelOptions) -> ChatOptions:
     )
 
 
-def _records_of(runs: Path, run: str) -> Records:
-    return read_records(find_run(runs, run) / "run.sqlite")
-
-
 PASSED_OVER = '{"kind":"model_passed_over",'
 DIAGNOSED = '{"kind":"diagnosis",'
 """How the records of that event begin: no text within another one can."""
@@ -89,10 +87,10 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
     found = totals(exchanges)
     replayed = settings.models.replay
     return ModelsSection(
-        by_agent=tuple(usage_totals(item) for item in found.by_agent),
-        by_round=tuple(usage_totals(item) for item in found.by_round),
-        by_model=tuple(usage_totals(item) for item in found.by_model),
-        total=usage_totals(found.total),
+        by_agent=found.by_agent,
+        by_round=found.by_round,
+        by_model=found.by_model,
+        total=found.total,
         unpriced=tuple(price_lines(found.by_model, settings)),
         calibration=calibration(history),
         diagnoses=diagnoses(told),
@@ -111,11 +109,6 @@ def recorded_attempts(store: RunStore) -> tuple[Attempt, ...]:
         )
         for item in store.records.candidates()
     )
-
-
-def usage_totals(account: Account) -> UsageTotals:
-    """An account as the report knows it."""
-    return UsageTotals.model_validate(account.model_dump())
 
 
 def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str]:

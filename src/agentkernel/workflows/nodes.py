@@ -64,15 +64,7 @@ def approve_candidate(state: LoopState, runtime: Runtime[Context]) -> Update:
     )
     if interrupt(asked):
         return Update(stop=None)
-    runtime.context.emit(
-        events.CandidateSetAside(round=state.round, candidate=candidate.id, reason=DECLINED)
-    )
-    left = Attempt(
-        candidate=candidate,
-        aside=DECLINED,
-        predicted_us=hypothesis.predicted_us,
-        predicted_by=hypothesis.predicted_by,
-    )
+    left = _set_aside(runtime.context, state.round, candidate, hypothesis, DECLINED)
     return Update(candidate=None, history=(left,), nothing="what was drafted was declined")
 
 
@@ -212,18 +204,11 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         )
     )
     aside = _skip_reason(context, candidate, state)
+    left: tuple[Attempt, ...] = ()
     if candidate is not None and aside is not None:
-        context.emit(
-            events.CandidateSetAside(round=request.round, candidate=candidate.id, reason=aside)
-        )
-    kept = candidate if aside is None else None
-    left = (
-        ()
-        if candidate is None or aside is None
-        else (_attempt(candidate, request.hypothesis).evolve(aside=aside),)
-    )
+        left = (_set_aside(context, request.round, candidate, request.hypothesis, aside),)
     return Update(
-        candidate=kept,
+        candidate=candidate if aside is None else None,
         history=left,
         nothing=reason,
         barren=_exhausted_strategies(state, made, request.hypothesis),
@@ -311,7 +296,8 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
         try:
             verdict = context.tools.judge(candidate)
         except TimeIsUp:
-            return _out_of_time(context, state, candidate)
+            left = _set_aside(context, state.round, candidate, state.hypothesis, OUT_OF_TIME)
+            return Update(verdict=None, history=(left,))
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
     attempt = _attempt(candidate, state.hypothesis).evolve(verdict=verdict, judge_key=key)
@@ -326,14 +312,6 @@ def _profiled_later(context: Context, state: LoopState, candidate: Candidate) ->
     """True where the profile would wait and something else can be done meanwhile."""
     now = state.evolve(spent_s=context.session.spent())
     return may_wait(now, candidate) and not context.tools.baselines_ready()
-
-
-def _out_of_time(context: Context, state: LoopState, candidate: Candidate) -> Update:
-    context.emit(
-        events.CandidateSetAside(round=state.round, candidate=candidate.id, reason=OUT_OF_TIME)
-    )
-    attempt = _attempt(candidate, state.hypothesis).evolve(aside=OUT_OF_TIME)
-    return Update(verdict=None, history=(attempt,))
 
 
 def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -451,6 +429,14 @@ def _attempt(candidate: Candidate, hypothesis: Hypothesis | None) -> Attempt:
         predicted_us=hypothesis.predicted_us if hypothesis else None,
         predicted_by=hypothesis.predicted_by if hypothesis else "",
     )
+
+
+def _set_aside(
+    context: Context, number: int, candidate: Candidate, hypothesis: Hypothesis | None, why: str
+) -> Attempt:
+    """The attempt of a candidate of round `number` that is not judged, which the run hears of."""
+    context.emit(events.CandidateSetAside(round=number, candidate=candidate.id, reason=why))
+    return _attempt(candidate, hypothesis).evolve(aside=why)
 
 
 def _drafted_candidate(state: LoopState) -> Candidate:

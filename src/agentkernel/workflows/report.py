@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeGuard
 
 import jinja2
 
+from agentkernel.agents.models.costs import Account
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
@@ -31,27 +32,6 @@ MARKUP = {"|": "/", "`": "'", "<": "‹", "](": "] ("}
 """What would end a cell, or be a tag, a link or a picture; models write some of the texts."""
 
 
-class UsageTotals(Frozen):
-    """What some questions took together. `cost_usd` is the sum of the known costs, None where none
-    is known; `unpriced` counts the questions whose cost is not."""
-
-    label: str
-    questions: int = 0
-    requests: int = 0
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    cost_usd: float | None = None
-    unpriced: int = 0
-    seconds: float = 0.0
-    gpu_seconds: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in and out."""
-        return self.prompt + self.completion
-
-
 class DiagnosisEntry(Frozen):
     """What was made of a refused candidate, and by whom: a model's name, "" for the rules."""
 
@@ -66,10 +46,10 @@ class DiagnosisEntry(Frozen):
 class ModelsSection(Frozen):
     """All that the report tells of the models that were asked."""
 
-    by_agent: tuple[UsageTotals, ...]
-    by_round: tuple[UsageTotals, ...]
-    by_model: tuple[UsageTotals, ...]
-    total: UsageTotals
+    by_agent: tuple[Account, ...]
+    by_round: tuple[Account, ...]
+    by_model: tuple[Account, ...]
+    total: Account
     unpriced: tuple[str, ...] = ()
     """A line for each model whose cost is not known."""
     calibration: tuple[Calibration, ...] = ()
@@ -94,14 +74,14 @@ class UsageRow(NamedTuple):
     gpu_seconds: str
 
 
-def usage_rows(accounts: Sequence[UsageTotals], total: UsageTotals) -> list[UsageRow]:
+def usage_rows(accounts: Sequence[Account], total: Account) -> list[UsageRow]:
     """The lines of one table, the total as the last."""
     return [usage_row(item) for item in (*accounts, total)]
 
 
-def usage_row(account: UsageTotals) -> UsageRow:
+def usage_row(account: Account) -> UsageRow:
     """One line. Tokens that nobody counted are a dash, not 0."""
-    counted = account.tokens > 0
+    counted = account.prompt + account.completion > 0
     return UsageRow(
         label=cell(account.label),
         questions=str(account.questions),
@@ -340,7 +320,7 @@ def row(entry: ReportEntry) -> ReportRow:
         gate=_gate(entry),
         error=error_text(verdict.worst_error if verdict else None),
         eager_error=error_text(verdict.worst_eager_error if verdict else None),
-        margin=_margin(verdict.margin if verdict else None),
+        margin=f"{verdict.margin:.2g}" if verdict and verdict.margin is not None else "–",
         time=microseconds(primary.candidate.median_us if primary else None),
         vs_eager=times(primary.vs_eager.value if primary else None),
         vs_compile=times(primary.vs_compile.value if primary and primary.vs_compile else None),
@@ -447,7 +427,3 @@ def _gate(entry: ReportEntry) -> str:
 
 def _ran_on_gpu(verdict: Verdict | None) -> TypeGuard[Verdict]:
     return verdict is not None and not verdict.interpreted
-
-
-def _margin(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}"

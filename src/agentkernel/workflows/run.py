@@ -280,32 +280,9 @@ def first_input(context: Context) -> LoopInput:
     )
 
 
-def attempts_of(store: RunStore) -> tuple[Attempt, ...]:
-    """What became of each candidate of a run so far, with the earlier runs' that it took over; none
-    where there is no checkpoint that can be read."""
-    config: RunnableConfig = {"configurable": {"thread_id": store.id}}
-    if not store.checkpoint_path.is_file():
-        return ()
-    try:
-        with open_saver(store.checkpoint_path) as saver:
-            found = saver.get_tuple(config)
-        values = found.checkpoint["channel_values"] if found is not None else {}
-        return LoopState.model_validate({"history": values.get("history", ())}).history
-    except DAMAGED:
-        return ()
-
-
 def loop_input(store: RunStore) -> LoopInput:
     """Goals and limits from the run's settings."""
     chosen = store.manifest.settings
-    goals = Goals(
-        speedup=chosen.goals.speedup,
-        baseline=chosen.goals.baseline,
-        objective=chosen.goals.objective,
-        max_memory_bytes=chosen.goals.max_memory_bytes,
-        precision=chosen.goals.precision,
-        policy=chosen.policy,
-    )
     by_model = chosen.coder.startswith(MODEL_PREFIXES)
     limits = Limits(
         rounds=chosen.budget.rounds,
@@ -319,4 +296,16 @@ def loop_input(store: RunStore) -> LoopInput:
         # A model has something to try as long as it has rounds.
         replans=chosen.budget.rounds if chosen.in_turns or by_model else 1,
     )
-    return LoopInput(goals=goals, limits=limits, approve=chosen.approve)
+    return LoopInput(goals=goals_of(chosen), limits=limits, approve=chosen.approve)
+
+
+def goals_of(chosen: Settings) -> Goals:
+    """What these settings aim at."""
+    return Goals(
+        speedup=chosen.goals.speedup,
+        baseline=chosen.goals.baseline,
+        objective=chosen.goals.objective,
+        max_memory_bytes=chosen.goals.max_memory_bytes,
+        precision=chosen.goals.precision,
+        policy=chosen.policy,
+    )

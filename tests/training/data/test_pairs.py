@@ -20,7 +20,6 @@ from agentkernel.training.data.pairs import (
     generated,
     make_pairs,
     missed_file,
-    read_missed,
     read_pairs,
 )
 from agentkernel.training.settings import JudgedKernel
@@ -43,6 +42,12 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
+
+
+def read_missed(path: Path) -> list[Missed]:
+    """What came to nothing beside the rows of `path`."""
+    with gzip.open(missed_file(path), "rt", encoding="utf-8") as file:
+        return [Missed.model_validate_json(line) for line in file]
 
 
 class ScriptedLane:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.chat.figures import EstimateCache
-from agentkernel.chat.session_state import goals_of
 from agentkernel.cli.chat.conversation import ChatRequest, run_chat
 from agentkernel.cli.chat.loading import BackgroundLoad
 from agentkernel.cli.chat.sessions import Flags, list_sessions, plain_values
@@ -22,6 +21,7 @@ from agentkernel.knowledge.store_schema import FILE_NAME
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.problem.packages import is_dotted, module_file
 from agentkernel.tools.targets import find_target
+from agentkernel.workflows.run import goals_of
 
 if TYPE_CHECKING:
     from agentkernel.cli.chat.prompt import PromptInput

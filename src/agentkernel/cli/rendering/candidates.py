@@ -31,7 +31,6 @@ from agentkernel.cli.rendering.text import (
 )
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.verdict import NOT_JUDGED
-from agentkernel.workflows.models import usage_totals
 from agentkernel.workflows.report import usage_rows
 
 LEAST_BAR = 8
@@ -333,9 +332,9 @@ def cost(reply: Cost, view: View) -> RenderableType:
     """The words, or the time and one line an agent; columns with nothing in them are left out."""
     if reply.accounts is None:
         return lines(reply.text or f"{show_span(reply.seconds)} in all steps.")
-    takings = [usage_totals(item) for item in reply.accounts.by_agent]
-    rows = [tuple(row) for row in usage_rows(takings, usage_totals(reply.accounts.total))]
-    if len(takings) == 1:
+    accounts = reply.accounts
+    rows = [tuple(row) for row in usage_rows(accounts.by_agent, accounts.total)]
+    if len(accounts.by_agent) == 1:
         rows = rows[:1]  # the total of one is that one
     if not view.unicode:
         rows = [tuple(value.replace("–", "-") for value in row) for row in rows]

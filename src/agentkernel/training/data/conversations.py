@@ -381,7 +381,9 @@ def _optimised(
     slow: JudgedKernel, best: JudgedKernel, review: Review | None, measured: bool, rank: int
 ) -> DraftedConversation:
     facts = speed_facts(slow)
-    speedup = _ratio(slow, best) if measured else None
+    speedup = None
+    if measured and slow.time_us and best.time_us:
+        speedup = round(slow.time_us / best.time_us, 4)
     words = _review_words(review) if review else ""
     by: Literal["facts", "teacher", "none"] = "teacher"
     if not words:
@@ -390,10 +392,6 @@ def _optimised(
     messages = (_asked(slow), file_turn(slow.kernel), faster_turn(facts))
     text = completion(words, best.kernel)
     return DraftedConversation("optimise", messages, text, best, rank, by, speedup)
-
-
-def _ratio(slow: JudgedKernel, best: JudgedKernel) -> float | None:
-    return round(slow.time_us / best.time_us, 4) if slow.time_us and best.time_us else None
 
 
 def speed_facts(row: JudgedKernel) -> tuple[Fact, ...]:

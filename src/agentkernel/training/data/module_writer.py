@@ -89,10 +89,10 @@ class ModuleDraft:
                 self.sizes.setdefault(size, name)
         self.value = self.add_input(self.shape, 0)
 
-    def add_input(self, shape: Sequence[int], place: int, made: str = "") -> str:
-        """A fresh input of this shape, by name; `made` is its expression where it is not normal."""
-        name = self._fresh(INPUT_NAMES[min(place, 2)])
-        self.inputs[name] = made or self._random(shape)
+    def add_input(self, shape: Sequence[int], place: int) -> str:
+        """A fresh input of this shape, by name."""
+        name = self.fresh_name(INPUT_NAMES[min(place, 2)])
+        self.inputs[name] = self._random(shape)
         return name
 
     def _random(self, shape: Sequence[int]) -> str:
@@ -113,7 +113,7 @@ class ModuleDraft:
                 return name
         if len(self.arguments) >= 3 or self.rng.random() < 0.3:
             return str(value)
-        name = self._fresh(names)
+        name = self.fresh_name(names)
         self.arguments[name] = text
         return name
 
@@ -137,15 +137,15 @@ class ModuleDraft:
         """What a layer with weights is told of its dtype: "" or ", dtype=torch.float16"."""
         return "" if self.dtype == "float32" else f", dtype=torch.{self.dtype}"
 
-    def dim(self, value: int | tuple[int, ...], name: str = "dim") -> str:
+    def dim(self, value: int | tuple[int, ...]) -> str:
         """How a dimension is passed: by keyword or by place."""
-        return f"{name}={value}" if self.style.keyword_dim else str(value)
+        return f"dim={value}" if self.style.keyword_dim else str(value)
 
     def name_value(self) -> str:
         """The value so far as a name, stored in a variable where it is an expression."""
         if not self.value.isidentifier():
             first = next(iter(self.inputs))
-            name = first if self.style.reassigns else self._fresh(VALUE_NAMES)
+            name = first if self.style.reassigns else self.fresh_name(VALUE_NAMES)
             self.lines.append(f"{name} = {self.value}")
             self.value, self.plain = name, True
         return self.value
@@ -170,11 +170,8 @@ class ModuleDraft:
         """A statement of its own."""
         self.lines.append(line)
 
-    def fresh_value(self, names: Sequence[str] = VALUE_NAMES) -> str:
+    def fresh_name(self, names: Sequence[str]) -> str:
         """A variable's name that is not taken."""
-        return self._fresh(names)
-
-    def _fresh(self, names: Sequence[str]) -> str:
         taken = {*self.inputs, *self.arguments, *self.sizes.values(), *RESERVED}
         taken |= {part.strip() for line in self.lines for part in line.split(" = ")[0].split(",")}
         free = [name for name in names if name not in taken]

@@ -126,7 +126,7 @@ def gate(w: ModuleDraft) -> str:
     activation = w.rng.choice(GATES)
     if w.rng.random() < 0.7:
         names = w.rng.choice((("value", "gate"), ("a", "b"), ("left", "right"), ("u", "v")))
-        one, two = (w.fresh_value((name,)) for name in names)
+        one, two = (w.fresh_name((name,)) for name in names)
         split = f"{x}.chunk(2, {w.dim(-1)})"
         split = split if w.rng.random() < 0.6 else f"torch.chunk({x}, 2, {w.dim(-1)})"
         w.store(f"{one}, {two} = {split}")
@@ -155,7 +155,7 @@ def layer_norm(w: ModuleDraft) -> str:
         w.become(f"F.layer_norm({{x}}, {shape})", plain=True)
     else:
         x = w.name_value()
-        mean, var = w.fresh_value(("mean", "mu")), w.fresh_value(("var", "variance"))
+        mean, var = w.fresh_name(("mean", "mu")), w.fresh_name(("var", "variance"))
         w.store(f"{mean} = {x}.mean({w.dim(-1)}, keepdim=True)")
         w.store(f"{var} = {x}.var({w.dim(-1)}, keepdim=True, unbiased=False)")
         w.value, w.plain = f"({x} - {mean}) / torch.sqrt({var} + 1e-5)", False
@@ -315,7 +315,7 @@ def class_loss(w: ModuleDraft) -> str:
     if len(w.shape) != 2 or w.shape[-1] < 4 or len(w.inputs) > 2:
         return ""
     made = f"torch.randint(0, {w.size(w.shape[-1])}, ({w.size(w.shape[0])},))"
-    name = w.fresh_value(("target", "labels", "label"))
+    name = w.fresh_name(("target", "labels", "label"))
     w.inputs[name] = made
     form = w.rng.choice(CLASS_LOSSES)
     w.become(form.replace("{y}", name), plain=True)
@@ -370,7 +370,7 @@ def joined(w: ModuleDraft) -> str:
         count = w.rng.choice((4, 7, 16))
         if len(w.shape) != 2:
             return ""
-        name = w.fresh_value(("index", "indices", "idx"))
+        name = w.fresh_name(("index", "indices", "idx"))
         sizes = f"{w.size(w.shape[0])}, {count}"
         w.inputs[name] = f"torch.randint(0, {w.size(w.shape[1])}, ({sizes}))"
         w.become(f"torch.gather({{x}}, 1, {name})", plain=True)
@@ -408,7 +408,7 @@ def mask(w: ModuleDraft) -> str:
     form = w.rng.random()
     fill = w.rng.choice(("0.0", "-1e4", "-1.0"))
     if form < 0.35:
-        name = w.fresh_value(("mask", "keep", "valid"))
+        name = w.fresh_name(("mask", "keep", "valid"))
         sizes = ", ".join(w.size(item) for item in w.shape)
         w.inputs[name] = f"torch.rand({sizes}) > 0.3"
         w.become(

@@ -173,12 +173,6 @@ def read_pairs(path: Path) -> Iterator[JudgedKernel]:
         yield JudgedKernel.model_validate_json(line)
 
 
-def read_missed(path: Path) -> Iterator[Missed]:
-    """What came to nothing beside the rows of `path`."""
-    for line in _lines(missed_file(path)):
-        yield Missed.model_validate_json(line)
-
-
 def missed_file(path: Path) -> Path:
     """Where it stands what came to nothing: `pairs.missed.jsonl.gz` for `pairs.jsonl.gz`."""
     return path.with_name(path.name.removesuffix(".jsonl.gz") + MISSED_SUFFIX)

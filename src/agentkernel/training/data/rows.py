@@ -327,7 +327,7 @@ def row_refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
     kernel = kernel_of(row.completion)
     if kernel is None:
         return "its completion holds no file, expected the kernel in a ```python fence"
-    if row.kernel_sha256 not in _hashes(kernel):
+    if row.kernel_sha256 not in map(sha256_text, _spellings(kernel)):
         return (
             f"the file in its completion is not the judged one ({row.kernel_sha256[:12]}), "
             "expected the very text that the judge read"
@@ -341,10 +341,10 @@ def kernel_of(completion: str) -> str | None:
     return str(found[-1][1]) if found else None
 
 
-def _hashes(kernel: str) -> tuple[str, ...]:
+def _spellings(fenced: str) -> tuple[str, ...]:
     """A fence keeps all of a file but how many newlines it begins and ends with."""
-    bare = kernel.strip("\n")
-    return tuple(sha256_text(text) for text in (f"{bare}\n", bare, kernel, f"\n{bare}\n"))
+    bare = fenced.strip("\n")
+    return f"{bare}\n", bare, fenced, f"\n{bare}\n"
 
 
 def with_replay(
@@ -429,12 +429,8 @@ def _problem(row: TrainingRow) -> RlProblem:
 
 def module_in(turn: str, sha256: str) -> str | None:
     """The fenced text of that hash; a fence keeps all but the newlines at a text's ends."""
-    for _, fenced in FENCE.findall(turn):
-        bare = str(fenced).strip("\n")
-        for text in (f"{bare}\n", bare, str(fenced), f"\n{bare}\n"):
-            if sha256_text(text) == sha256:
-                return text
-    return None
+    texts = (text for _, fenced in FENCE.findall(turn) for text in _spellings(fenced))
+    return next((text for text in texts if sha256_text(text) == sha256), None)
 
 
 def chosen_at(

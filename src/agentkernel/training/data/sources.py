@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -50,7 +50,7 @@ create table rows (
 create index rows_by_cell on rows (task, cell, place);
 """
 
-
+Line = TypeVar("Line", bound=Frozen)
 WORD: dict[Label, int] = {"not-judged": 0, "refused": 2}
 """How much a label counts against another on the same text: a kernel that was refused once is not
 learned, whoever accepted it another time."""
@@ -272,15 +272,19 @@ def read_origin(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
 def read_reviews(origin: Origin) -> Iterator[TeacherReview | UnreadableRow]:
     """The lines of a file, or of all files of a folder, of reviews."""
     for shard in shards_of(origin.path).values():
-        for row in rows_of(shard, 0):
-            if isinstance(row, str):
-                yield UnreadableRow(row)
-                continue
-            try:
-                # From JSON: there a list is a tuple's only spelling.
-                yield TeacherReview.model_validate_json(json.dumps(row))
-            except ValidationError as error:
-                yield UnreadableRow(f"no review: {_first(error)}")
+        yield from _rows_as(TeacherReview, shard, "review")
+
+
+def _rows_as(kind: type[Line], shard: Path, name: str) -> Iterator[Line | UnreadableRow]:
+    for row in rows_of(shard, 0):
+        if isinstance(row, str):
+            yield UnreadableRow(row)
+            continue
+        try:
+            # From JSON: there a list is a tuple's only spelling.
+            yield kind.model_validate_json(json.dumps(row))
+        except ValidationError as error:
+            yield UnreadableRow(f"no {name}: {_first(error)}")
 
 
 def fingerprint(origin: Origin) -> str:
@@ -305,18 +309,10 @@ def fingerprint(origin: Origin) -> str:
 
 
 def _pairs(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
-    shards = shards_of(origin.path)
-    for name, shard in shards.items():
+    for name, shard in shards_of(origin.path).items():
         if name.endswith(".missed.jsonl.gz"):
             continue  # what came to nothing, beside the rows
-        for row in rows_of(shard, 0):
-            if isinstance(row, str):
-                yield UnreadableRow(row)
-                continue
-            try:
-                yield JudgedKernel.model_validate_json(json.dumps(row))
-            except ValidationError as error:
-                yield UnreadableRow(f"no pair: {_first(error)}")
+        yield from _rows_as(JudgedKernel, shard, "pair")
 
 
 # -- other people's word ---------------------------------------------------------------------------

@@ -153,7 +153,6 @@ class LocalWriter:
         self,
         model: str | Weights,
         sampling: Sampling | None = None,
-        chat_template: bool = True,
         rows: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -161,10 +160,9 @@ class LocalWriter:
         if isinstance(model, str):
             preset = parse_local(model)
             self.weights = load_weights(preset)
-            self._chat_template = preset.chat_template
         else:
             self.weights = model
-            self._chat_template = chat_template
+        self._chat_template = preset.chat_template if preset else True
         chosen = sampling or (preset.sampling() if preset else None)
         self._sampling = chosen or Sampling(temperature=0.8, top_p=0.95, max_tokens=1500)
         self._rows, self._seed = rows, seed
@@ -359,16 +357,16 @@ def spread_over(problems: Sequence[Path], most: int) -> tuple[Path, ...]:
     return tuple(problems[place * len(problems) // count] for place in range(count))
 
 
-def difference(found: PassAt, first: PassAt, k: int = 1, seed: int = 0) -> Interval | None:
-    """pass@k of `found` less that of `first`, question by question, with the interval over modules;
+def difference(found: PassAt, first: PassAt, seed: int = 0) -> Interval | None:
+    """pass@1 of `found` less that of `first`, question by question, with the interval over modules;
     None where they have no question in common.
 
     Both were asked the very same, so what makes a module hard for both falls out.
     """
-    before = {(row.problem, row.case): _of(row, k) for row in first.rows}
+    before = {(row.problem, row.case): _of(row, 1) for row in first.rows}
     groups: dict[str, list[float]] = defaultdict(list)
     for row in found.rows:
-        mine, other = _of(row, k), before.get((row.problem, row.case))
+        mine, other = _of(row, 1), before.get((row.problem, row.case))
         if mine is not None and other is not None:
             groups[row.problem].append(mine - other)
     return grouped_interval(list(groups.values()), seed, least=-1.0, most=1.0)

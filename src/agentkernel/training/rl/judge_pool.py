@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self
 from uuid import uuid4
 
@@ -140,12 +139,7 @@ class JudgePool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -223,12 +223,8 @@ def informative_groups(written: Sequence[Sequence[SampledAnswer]], most: int) ->
     """
     if len(written) <= most:
         return list(range(len(written)))
-    alike = [_say_the_same(group) for group in written]
+    alike = [len({extract_module(item.text) for item in group}) < 2 for group in written]
     return sorted(sorted(range(len(written)), key=lambda place: alike[place])[:most])
-
-
-def _say_the_same(written: Sequence[SampledAnswer]) -> bool:
-    return len({extract_module(item.text) for item in written}) < 2
 
 
 def _judge(
@@ -287,15 +283,11 @@ def samples_of(groups: Sequence[Sequence[Rollout]], settings: RlSettings) -> lis
 def _rejected(turns: Sequence[Turn], settings: RlSettings) -> frozenset[int]:
     """Of the turns of one problem, those that are right and yet left out."""
     right = [
-        CorrectTurn(place, _own_share(turn))
+        CorrectTurn(place, turn.judged.speed.own_share if turn.judged.speed else None)
         for place, turn in enumerate(turns)
         if turn.reward.outcome == "right"
     ]
     return rejected_turns(right, settings.keep_at_most)
-
-
-def _own_share(turn: Turn) -> float | None:
-    return None if turn.judged.speed is None else turn.judged.speed.own_share
 
 
 class TurnStatistics(NamedTuple):
