@@ -132,7 +132,7 @@ def test_a_right_faster_segment_is_taken_and_the_whole_is_right(box: Sandboxed) 
     [
         ("WRONG", "refused at the gate correctness"),
         ("BROKEN", "refused at the gate"),
-        ("HANGS", "refused at the gate"),
+        ("HANGS", "could not be judged here"),
         ("CHEATS", "refused at the gate policy"),
         ("READS_OUTSIDE", "refused at the gate"),
         ("NO_FILE", "no complete Python file"),

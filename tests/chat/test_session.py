@@ -416,7 +416,7 @@ def test_ctrl_c_before_the_first_draft_is_gone_on_with(
             raise KeyboardInterrupt
 
     with scripted_session.begin(tmp_path, shop, stop) as session:
-        assert "was stopped" in text_of(session.say("run")[0])
+        assert "nothing was drafted" in text_of(session.say("run")[0])
         assert [item.state for item in session.tree.steps] == ["stopped"]
         assert isinstance(session.say("run")[0], StepRan)
         assert len(list((tmp_path / "runs").glob("*/run.json"))) == 1

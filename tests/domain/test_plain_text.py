@@ -43,6 +43,7 @@ OWN = {
     "runtime/machine.py": "JSON in ASCII, to the parent",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",
+    "workflows/progress.py": "its own words, in a notebook",
 }
 """Files that print themselves, and what."""
 PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")

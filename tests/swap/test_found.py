@@ -258,7 +258,7 @@ def test_a_field_that_a_later_version_adds_breaks_no_signature(tmp_path: Path) -
 
 
 def test_a_folder_without_the_night_or_the_model(tmp_path: Path) -> None:
-    with pytest.raises(RunNotFound, match="cannot be read"):
+    with pytest.raises(RunNotFound, match="neither certificate"):
         agentkernel.apply(block(), tmp_path)
     write_night(tmp_path)
     with pytest.raises(RunNotFound, match=r"names no model.*one, two"):

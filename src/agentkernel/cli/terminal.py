@@ -11,6 +11,7 @@ import contextlib
 import gc
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -21,8 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Protocol
-
-from pydantic_core import from_json, to_json
 
 from agentkernel.domain.errors import OutputLost
 from agentkernel.domain.plain_text import plain, plain_line
@@ -53,8 +52,18 @@ def json_line(value: Dumped | dict[str, object] | list[dict[str, object]]) -> st
     """`value` as JSON in ASCII, so that no text in it steers a terminal; an infinite figure is a
     string, as in a value's own JSON."""
     if isinstance(value, dict | list):
-        return json.dumps(from_json(to_json(value, inf_nan_mode="strings")))
+        return json.dumps(_named_infinities(value))
     return value.model_dump_json(ensure_ascii=True)
+
+
+def _named_infinities(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _named_infinities(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named_infinities(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    return value
 
 
 def print_failure(line: str, exit_code: int, kind: str, *, as_json: bool) -> None:

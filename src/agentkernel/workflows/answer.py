@@ -62,7 +62,7 @@ MORE_TIME = "10m"
 
 def extension_command(result: Result) -> str:
     """What goes on with a run that its time limit ended."""
-    return f"agentkernel resume {_resumed_as(result)} --time {MORE_TIME}"
+    return f"{_resumed_as(result)} --time {MORE_TIME}"
 
 
 def _resumed_as(result: Result) -> str:

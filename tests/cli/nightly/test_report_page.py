@@ -148,7 +148,7 @@ def test_mistakes_are_one_line(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "night.md").write_text("# a comment")
     for asked, said in (
         ("no-such-run", "no-such-run"),
-        (store.id, f"agentkernel resume {store.id}"),
+        (store.id, f"agentkernel resume {store.folder}"),
         (tmp_path, "is no record of a night"),
         (tmp_path / "empty", "empty' holds no run and no night. Expected the folder of a run"),
         (tmp_path / "night.md", "night.md' is no record of a night"),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.storage.source_text import parse_source
 
 
 def same_but_for_names(one: KernelCode, other: KernelCode) -> bool:
@@ -30,7 +31,7 @@ def same_but_for_names(one: KernelCode, other: KernelCode) -> bool:
 def _without_names(source: str, kernels: tuple[str, ...]) -> str | None:
     """The text with names in order of appearance; None where anything but functions stands
     there."""
-    tree = ast.parse(source)
+    tree = parse_source(source)
     if not all(isinstance(item, ast.FunctionDef) for item in tree.body):
         return None
     # No name in a text is like these.

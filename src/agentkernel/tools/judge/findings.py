@@ -37,14 +37,14 @@ class Findings:
     eval_only: bool = False
     gradients: bool | None = None
     kernelbench: bool | None = False
-    left_out: set[CaseShape] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
     """Shapes at which a call would take minutes in the interpreter, by the `pace` of others."""
     pace: Pace = field(default_factory=Pace)
 
     def leave_out(self, shape: CaseShape, seconds: float) -> None:
         """Ask nothing at `shape`, where a call would take so many seconds, and say so."""
-        if shape not in self.left_out:
-            self.left_out.add(shape)
+        if shape.label not in self.left_out:
+            self.left_out.add(shape.label)
             self.notes.append(
                 f"not asked here: {shape.label}: a call would take about {seconds:.0f} s in the "
                 "interpreter"

@@ -277,7 +277,7 @@ def _judge_in(
         findings.notes.append("its weights are too large for a second module beside the first")
     findings.notes += _routes(runner, plan)
     failure = _judge_cases(runner, plan, judged, settings, findings)
-    plan = [case for case in plan if case.shape not in findings.left_out]
+    plan = [case for case in plan if case.shape.label not in findings.left_out]
     findings.notes += runner.memory_notes()
     findings.repeatable = runner.repeatable
     if failure is not None:

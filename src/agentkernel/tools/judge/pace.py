@@ -22,15 +22,17 @@ class Pace:
     """The seconds that calls of one candidate took, by shape; the quickest of each counts, which
     other work on the machine has disturbed least."""
 
-    _seconds: dict[CaseShape, float] = field(default_factory=dict)
+    _seconds: dict[str, tuple[CaseShape, float]] = field(default_factory=dict)
+    """By the label of a shape."""
 
     def note(self, shape: CaseShape, seconds: float) -> None:
         """A call at `shape` came to an end after `seconds`."""
-        self._seconds[shape] = min(seconds, self._seconds.get(shape, seconds))
+        _, known = self._seconds.get(shape.label, (shape, seconds))
+        self._seconds[shape.label] = (shape, min(seconds, known))
 
     def has(self, shape: CaseShape) -> bool:
         """Whether a call at `shape` came to an end."""
-        return shape in self._seconds
+        return shape.label in self._seconds
 
     def predicted_s(self, shape: CaseShape) -> float | None:
         """Seconds of a call at `shape`, proportional to its rows or to its elements, whichever the
@@ -47,6 +49,6 @@ class Pace:
 
     def _fitted(self, measure: Callable[[CaseShape], int]) -> tuple[float, float]:
         """Seconds a unit of `measure`, and the sum of squares of what is left."""
-        pairs = [(measure(shape), seconds) for shape, seconds in self._seconds.items()]
+        pairs = [(measure(shape), seconds) for shape, seconds in self._seconds.values()]
         rate = sum(x * y for x, y in pairs) / max(1, sum(x * x for x, _ in pairs))
         return rate, sum((y - rate * x) ** 2 for x, y in pairs)
