@@ -206,8 +206,7 @@ def over_scores(spec: AttentionSpec) -> dict[str, str]:
 def _program(spec: AttentionSpec) -> list[str]:
     tile = "program % tiles"
     lines = [
-        "# In a compiled model a float comes as fp64, and all that it meets would become fp64.",
-        "scale = tl.full((), scale, tl.float32)",
+        *scale_lines(),
         "program = tl.program_id(0)",
         "tiles = tl.cdiv(T, BLOCK_T)",
     ]
@@ -228,6 +227,14 @@ def _program(spec: AttentionSpec) -> list[str]:
     ]
 
 
+def scale_lines() -> list[str]:
+    """What makes the scale fp32."""
+    return [
+        "# In a compiled model a float comes as fp64, and all that it meets would become fp64.",
+        "scale = tl.full((), scale, tl.float32)",
+    ]
+
+
 def _pointers(spec: AttentionSpec) -> list[str]:
     lines = [
         "q_ptr += batch * stride_q0 + head * stride_q1",
@@ -244,8 +251,13 @@ def _pointers(spec: AttentionSpec) -> list[str]:
             f"{name}_ptrs = {name}_ptr + inside_rows[:, None] * stride_{name}2",
             f"{name}_ptrs += keys[None, :].to(tl.int64) * stride_{name}3",
         ]
-    q_mask = "" if whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
-    return [*lines, f"q = tl.load(q_ptrs{q_mask}){operand_cast(spec)}", ""]
+    return [*lines, load_queries(spec), ""]
+
+
+def load_queries(spec: AttentionSpec) -> str:
+    """The line that loads the tile of queries."""
+    mask = "" if whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
+    return f"q = tl.load(q_ptrs{mask}){operand_cast(spec)}"
 
 
 def _loop(spec: AttentionSpec) -> list[str]:
@@ -363,15 +375,19 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
 
 
 def _end(spec: AttentionSpec) -> list[str]:
-    zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
     dims = "" if whole_operand("v", spec) else " & (value_dims[None, :] < E)"
     return [
-        *zero,
+        *empty_rows_kept(spec),
         "acc = acc / total[:, None]",
         "out_ptrs = out_ptr + rows[:, None].to(tl.int64) * stride_out2 + value_dims[None, :]",
         f"kept = (rows[:, None] < T){dims}",
         "tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=kept)",
     ]
+
+
+def empty_rows_kept(spec: AttentionSpec) -> list[str]:
+    """What makes rows without a key zeros, where they are to be."""
+    return ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
 
 
 def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:

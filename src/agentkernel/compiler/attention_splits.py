@@ -12,15 +12,17 @@ from agentkernel.compiler.attention import (
     AttentionFacts,
     AttentionSpec,
     emit_attention,
+    empty_rows_kept,
     exact_exp,
     keys_tile,
+    load_queries,
     log2_scale,
-    operand_cast,
     over_scores,
     padded,
     padded_text,
     power_text,
     scale_folded,
+    scale_lines,
     stride_names,
     stride_values,
     whole_operand,
@@ -96,10 +98,9 @@ def _parts(spec: AttentionSpec) -> str:
         *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
         "BLOCK_T: tl.constexpr", "BLOCK_S: tl.constexpr",
     ]  # fmt: skip
-    q_mask = "" if whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
     lines = [
         '"""The maximum, sum and weighted values of SPAN keys, for BLOCK_T rows a program."""',
-        *_scale(),
+        *scale_lines(),
         "program = tl.program_id(0)",
         "part = program % PARTS",
         "tiles = tl.cdiv(GROUP * T, BLOCK_T)",
@@ -123,7 +124,7 @@ def _parts(spec: AttentionSpec) -> str:
         "k_ptrs = k_ptr + own_keys[None, :] * stride_k2 + dims[:, None]",
         "v_ptrs = v_ptr + own_keys[:, None] * stride_v2 + value_dims[None, :]",
         *(line for name in over for line in _scores_pointers(name)),
-        f"q = tl.load(q_ptrs{q_mask}){operand_cast(spec)}",
+        load_queries(spec),
         "",
         'best = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)',
         "total = tl.zeros((BLOCK_T,), dtype=tl.float32)",
@@ -153,10 +154,9 @@ def _join(spec: AttentionSpec) -> str:
         *(["scale"] if scale_folded(spec) else []), *stride_names("out", 3),
         "E: tl.constexpr", "BLOCK_E: tl.constexpr", "BLOCK_P: tl.constexpr",
     ]  # fmt: skip
-    zero = ["total = tl.where(total == 0.0, 1.0, total)"] if spec.empty_rows == "zero" else []
     lines = [
         '"""out = the parts of a query, each by its share of the exponentials."""',
-        *(_scale() if scale_folded(spec) else []),
+        *(scale_lines() if scale_folded(spec) else []),
         "row = tl.program_id(0) % (GROUP * T)",
         "pair = (tl.program_id(0) // (GROUP * T)).to(tl.int64)",
         "parts = tl.arange(0, BLOCK_P)",
@@ -172,20 +172,13 @@ def _join(spec: AttentionSpec) -> str:
         'shift = tl.where(shift == float("-inf"), 0.0, shift)',
         f"share = {power_text(spec, 'best - shift')}",
         "total = tl.sum(total * share, axis=0)",
-        *zero,
+        *empty_rows_kept(spec),
         "acc = tl.sum(acc * share[:, None], axis=0) / total",
         "out_ptr += pair // HEADS * stride_out0 + (pair % HEADS * GROUP + row // T) * stride_out1",
         "out_ptrs = out_ptr + (row % T).to(tl.int64) * stride_out2 + value_dims",
         f"tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty){_inside(spec, ', mask=', '')})",
     ]
     return function(f"{spec.name}_join", signature, lines)
-
-
-def _scale() -> list[str]:
-    return [
-        "# In a compiled model a float comes as fp64, and all that it meets would become fp64.",
-        "scale = tl.full((), scale, tl.float32)",
-    ]
 
 
 def _inside(spec: AttentionSpec, before: str, spread: str) -> str:

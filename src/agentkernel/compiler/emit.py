@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import sympy
@@ -385,21 +386,26 @@ class Emitter:
 
     def place(self, buffer: Node, access: Access) -> str:
         """Pointer plus address."""
-        start = self._start(buffer)
+        start = self._starts.get(buffer, 0)
         pointer = self.pointer(buffer, start)
         address = self.address(replace(access, offset=access.offset - start))
         return f"{pointer} + {address}" if address else pointer
 
-    def _start(self, buffer: Node) -> int:
-        """The first element that is read of a buffer of which one place along a dimension is
+    @cached_property
+    def _starts(self) -> dict[Node, int]:
+        """The first element that is read of each buffer of which one place along a dimension is
         wanted, a step of many: the launch begins there, so that the steps share a kernel."""
-        loads = self.region.layout.loads
-        reads = {value: access for value, access in loads.items() if access.buffer is buffer}
+        reads: dict[Node, dict[Node, Expr]] = {}
+        for value, access in self.region.layout.loads.items():
+            reads.setdefault(access.buffer, {})[value] = access.offset
         stored = {store.node.root for store in self.region.stores}
-        if buffer in stored or not all(map(_is_place, reads)):
-            return 0
-        offsets = [access.offset for access in reads.values()]
-        return int(min(offsets)) if offsets and all(x.is_number for x in offsets) else 0
+        return {
+            buffer: int(min(offsets.values()))
+            for buffer, offsets in reads.items()
+            if buffer not in stored
+            and all(map(_is_place, offsets))
+            and all(offset.is_number for offset in offsets.values())
+        }
 
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over rows, and over columns."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import sympy
 
-from agentkernel.compiler.axes import Store, contiguous_strides
+from agentkernel.compiler.axes import Store
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
@@ -33,6 +33,9 @@ from agentkernel.compiler.products.step import (
 from agentkernel.domain.verdict import Precision
 
 MOST_PARTS = 1 + len(GATES)
+"""Products, or columns of one, that meet in a kernel."""
+LEAST_ROWS = 16
+"""Of a tile of `mma`."""
 
 
 class Part(NamedTuple):
@@ -99,7 +102,7 @@ def with_pairs(partition: Partition) -> Partition:
 
 
 def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
-    if region.reduces or not all(map(_is_plain, region.stores)):
+    if region.reduces:
         return
     parts = list(_parts(region, partition))
     read = [access.buffer for access in region.layout.loads.values()]
@@ -108,10 +111,6 @@ def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
         count = sum(read.count(node) for node in {part.product for part in alike})
         if 1 < len(alike) == count <= MOST_PARTS:
             yield PairStep(tuple(alike), region)
-
-
-def _is_plain(store: Store) -> bool:
-    return all(map(same, store.strides, contiguous_strides(store.node.shape)))
 
 
 def _parts(region: Region, partition: Partition) -> Iterator[Part]:
@@ -150,9 +149,7 @@ def _meet(left: Part, right: Part, region: Region) -> bool:
     """True where the region takes both at the same places."""
     lead = ProductStep(left.product, None).batch_dims
     groups = [groups_of(part.value, lead, region) for part in (left, right)]
-    shapes = [store.node.shape for store in region.stores]
-    alike = all(all(map(same, shape, left.value.shape)) for shape in shapes)
-    return alike and groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
+    return groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
 
 
 def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:
@@ -191,10 +188,6 @@ def filling(
             narrow = schedule | {"BLOCK_M": rows, "num_warps": 4}
             found += [narrow, narrow | {"num_warps": 2}]
     return list({tuple(item.items()): item for item in (*found, *schedules)}.values())
-
-
-LEAST_ROWS = 16
-"""Of a tile of `mma`."""
 
 
 def emit_pair_step(

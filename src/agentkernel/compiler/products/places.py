@@ -32,12 +32,14 @@ def reads_once(value: Node, region: Region) -> bool:
 
 
 def element_by_element(value: Node, groups: Sequence[Sequence[Atom]], region: Region) -> bool:
-    """True where the only result has an element for each of `value`, and all that is read goes
-    along with its batch, rows and columns, whose atoms are `groups`."""
-    store = region.stores[0]
-    plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
-    same_shape = all(map(same, store.node.shape, value.shape))
-    return plain and same_shape and place_by_place(groups, region)
+    """True where each result has an element for each of `value` and lies as it does, and all that
+    is read goes along with its batch, rows and columns, whose atoms are `groups`."""
+    alike = all(
+        all(map(same, store.strides, contiguous_strides(store.node.shape)))
+        and all(map(same, store.node.shape, value.shape))
+        for store in region.stores
+    )
+    return alike and place_by_place(groups, region)
 
 
 def place_by_place(groups: Sequence[Sequence[Atom]], region: Region) -> bool:
