@@ -1,4 +1,6 @@
+import os
 import runpy
+import threading
 import time
 from pathlib import Path
 
@@ -6,11 +8,12 @@ import pytest
 
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile import candidate, compile_candidate, compile_many
+from agentkernel.tools.compile import candidate, compile_candidate, compile_many, worker
 from agentkernel.tools.compile.candidate import Family, by_weight, compile_families
 from agentkernel.tools.compile.worker import MOST_IN_C
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.isolation import Limits
+from agentkernel.tools.sandbox.worker import WorkerState
 from agentkernel.tools.targets import load_targets
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "sources.py"))
@@ -97,6 +100,45 @@ def test_no_more_are_compiled_at_once_than_a_worker_may_have_processes(problem, 
     sources = [candidate._Source(0, GOOD)] * most
     assert candidate._ask(Asked(), sources, {"timeout_s": 1.0}) == [None] * most
     assert asked == [candidate.MOST_AT_ONCE]
+
+
+def test_who_helps_takes_no_more_than_the_cores_that_are_free(monkeypatch, tmp_path):
+    """Long sources at the end of a family: what is idle helps, and never more than that."""
+    alive = []
+
+    def children():
+        own = Path("/proc/self/task") / str(threading.get_native_id()) / "children"
+        return set(own.read_text().split())
+
+    def slow(index, payload, state, writer):
+        time.sleep(0.1 if payload["helps"] else 0.4 + index / 10)
+        os.write(writer, b"{}")
+        os._exit(0)
+
+    def forked(*args, **named):
+        alive.append(len(children() - others))
+        return fork(*args, **named)
+
+    others = children()
+    fork = worker._fork
+    monkeypatch.setattr(worker, "_work", slow)
+    monkeypatch.setattr(worker, "_fork", forked)
+    long = GOOD + "@triton.jit\n" * worker.MANY_KERNELS
+    target = load_targets()["h100-sxm"]
+    reply = worker.compile_family(
+        {
+            "target": target.model_dump_json(),
+            "sources": [(0, long)] * 6,
+            "calls": [{}],
+            "seconds": 60.0,
+            "at_once": 4,
+            "timeout_s": 60.0,
+        },
+        WorkerState(tmp_path, "cpu", interpret=False),
+    )
+    assert reply["answers"] == [{}] * 6
+    assert max(alive) < 4
+    assert len(alive) > 6
 
 
 def test_no_source_begins_after_the_deadline(problem):

@@ -466,6 +466,7 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
     waiting = list(range(len(sources)))[::-1]
     running: list[_Child] = []
     helpers: list[_Child] = []
+    helped: set[int] = set()
     answers: dict[int, JSON] = {}
     launchers: dict[str, Binary] = {}
     room = MAX_BINARIES
@@ -476,20 +477,21 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
                 answers[index] = None
             else:
                 running.append(_fork(index, payload, state))
-        if not waiting and len(running) + len(helpers) < at_once:
-            helped = {child.index for child in helpers}
-            helpers += [
-                _fork(child.index, payload, state, helps=True)
-                for child in running
-                if child.index not in helped and _has_many(sources[child.index])
-            ][: at_once - len(running) - len(helpers)]
-        for child in _finished(running):
+        alone = [x.index for x in running if x.index not in helped and _has_many(sources[x.index])]
+        free = 0 if waiting else max(0, at_once - len(running) - len(helpers))
+        for index in alone[:free]:
+            helped.add(index)
+            helpers.append(_fork(index, payload, state, helps=True))
+        for child in _finished([*running, *helpers]):
+            if child in helpers:
+                helpers.remove(child)
+                _dismiss(child)
+                continue
             running.remove(child)
             answers[child.index] = answer = _collect(child)
             room = _within(answer, room - _set_apart(answer, launchers))
     for child in helpers:
-        os.close(child.reader)
-        _end(child.pid)
+        _dismiss(child)
     return {
         "answers": [answers[index] for index in range(len(sources))],
         "launchers": [dict(item) for item in launchers.values()],
@@ -596,6 +598,12 @@ def _collect(child: _Child) -> JSON:
         return {"failed": "timeout", "log": "no answer in time"}
     code = _end(child.pid, patience_s=1.0)
     return {"failed": "died", "log": f"the process that compiled it ended with exit code {code}"}
+
+
+def _dismiss(child: _Child) -> None:
+    """End a helper: what it compiled lies in the cache, its answer is another's too."""
+    os.close(child.reader)
+    _end(child.pid)
 
 
 def _end(pid: int, patience_s: float = 0.0) -> int:
