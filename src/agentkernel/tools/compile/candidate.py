@@ -225,7 +225,8 @@ def _digest(data: bytes) -> str:
 def _compile(
     sources: Sequence[_Source], common: dict[str, object], allow_unsandboxed: bool
 ) -> list[JSON | WorkerFailed]:
-    """One answer a source. Where the worker as a whole is lost, each gets a worker of its own."""
+    """One answer a source. Where the worker as a whole is lost, each half gets one of its own, down
+    to the source that takes its worker with it."""
     if not sources:
         return []
     with open_worker(device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed) as worker:
@@ -234,8 +235,11 @@ def _compile(
         return reply
     if len(sources) == 1:
         return [reply]
+    half = len(sources) // 2
     return [
-        answer for source in sources for answer in _compile([source], common, allow_unsandboxed)
+        answer
+        for some in (sources[:half], sources[half:])
+        for answer in _compile(some, common, allow_unsandboxed)
     ]
 
 
