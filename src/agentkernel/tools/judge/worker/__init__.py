@@ -12,6 +12,7 @@ from agentkernel.tools.judge.worker.build import (
     method,
     parameter_roles,
     rest,
+    take_in,
     turn,
 )
 from agentkernel.tools.judge.worker.calls import run
@@ -27,5 +28,6 @@ __all__ = [
     "parameter_roles",
     "rest",
     "run",
+    "take_in",
     "turn",
 ]
