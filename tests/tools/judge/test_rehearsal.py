@@ -20,6 +20,7 @@ from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
     WideProducts,
     checks_values,
+    counts_places,
     rehearse,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -57,6 +58,27 @@ def test_few_modules_check_their_values(
 ) -> None:
     """NaN stops a GPU in these alone; all others were run on the CPU at every size, too."""
     assert checks_values(captured(expression, state)) is checked
+
+
+@pytest.mark.parametrize(
+    ("expression", "counted"),
+    [
+        ("torch.gather(x, -1, (x > 2).sum(-1, keepdim=True) - 1)", True),
+        ("x[0, 0][(x * 15).long()]", True),
+        ("torch.gather(x, -1, torch.bucketize(x, x[0, 0]))", True),
+        ("torch.gather(x, -1, x.topk(3).indices)", False),
+        ("torch.gather(x, -1, x.argmax(-1, keepdim=True))", False),
+        ("torch.gather(x, -1, torch.sort(x).indices)", False),
+        ("x[..., torch.arange(3)]", False),
+        ("(x > 0.5).sum(-1)", False),
+    ],
+)
+def test_modules_that_count_together_where_they_look(
+    captured: Callable[..., Captured], expression: str, counted: bool
+) -> None:
+    """Of large values, or none above a threshold, such an index is out of range: on a GPU that
+    ends the process of the original."""
+    assert counts_places(captured(expression)) is counted
 
 
 class Dtypes(TorchDispatchMode):  # type: ignore[misc,no-untyped-call]
@@ -131,21 +153,24 @@ def test_what_is_out_of_range_is_found_while_others_may_time(
 @pytest.mark.parametrize(
     ("distribution", "origin", "edge", "state", "asked"),
     [
-        ("nan", "odd", "", (False, False), False),
-        ("nan", "odd", "", (False, True), True),
-        ("inf", "odd", "", (False, True), True),
-        ("normal", "odd", "", (False, True), False),
-        ("normal", "odd", "", (True, False), True),
-        ("nan", "declared", "", (True, True), False),
-        ("normal", "declared", "indices past the end", (False, False), True),
+        ("nan", "odd", "", (False, False, False), False),
+        ("nan", "odd", "", (False, True, False), True),
+        ("inf", "odd", "", (False, True, False), True),
+        ("normal", "odd", "", (False, True, False), False),
+        ("normal", "odd", "", (True, False, False), True),
+        ("nan", "declared", "", (True, True, False), False),
+        ("normal", "declared", "indices past the end", (False, False, False), True),
+        ("large", "declared", "", (True, False, True), True),
+        ("normal", "declared", "", (True, False, True), False),
     ],
 )
 def test_only_what_may_end_the_process_is_rehearsed(
-    distribution: str, origin: str, edge: str, state: tuple[bool, bool], asked: bool
+    distribution: str, origin: str, edge: str, state: tuple[bool, bool, bool], asked: bool
 ) -> None:
-    """`state`: whether the module looks up elements, and whether it checks its values."""
+    """`state`: whether the module looks up elements, whether it checks its values, and whether it
+    counts together where it looks."""
     inputs = OracleInputs.__new__(OracleInputs)
-    inputs._looks_up, inputs._checks_values = state
+    inputs._looks_up, inputs._checks_values, inputs._counts_places = state
     inputs._settings = JudgeSettings(device="cuda")
     given = ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 4)),))
     case = Case(CaseShape(given, origin, 0), distribution, 1, edge=edge)  # type: ignore[arg-type]

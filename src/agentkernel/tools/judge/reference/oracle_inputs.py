@@ -57,6 +57,7 @@ from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.fx import Node
 
     from agentkernel.tools.problem.capture import Captured
 
@@ -111,6 +112,7 @@ class OracleInputs:
         self._settings = settings
         self._notes = notes
         self._looks_up = indexes_elements(captured)
+        self._counts_places = counts_places(captured)
         self._checks_values = checks_values(captured)
         self._indices = index_inputs(captured)
         self._loaded = loaded
@@ -333,7 +335,10 @@ class OracleInputs:
 
     def _may_overrun(self, case: Case) -> bool:
         """True where a GPU's reference may end the whole process, by an index past a smaller table
-        or by an assertion that NaN fails: the CPU tries those first."""
+        or one that it counts together, or by an assertion that NaN fails: the CPU tries those
+        first."""
+        if self._counts_places and case.distribution not in USUAL:
+            return self._settings.device == "cuda"
         small = case.shape.origin != "declared"
         indexed = self._looks_up or _has_integers(case)
         checked = self._checks_values and case.distribution in SPECIALS
@@ -346,6 +351,41 @@ def indexes_elements(captured: Captured) -> bool:
     there may be none of that number."""
     names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
     return any(word in name for name in names for word in LOOKUPS)
+
+
+def counts_places(captured: Captured) -> bool:
+    """True where the graph looks up by an index that it makes of comparisons or of rounded numbers:
+    values other than usual ones (none above a threshold) may make one that is out of range. What
+    sorts or picks the largest makes none."""
+    made: set[Node] = set()
+    for node in captured.graph.graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, torch.Tensor):
+            continue
+        name = str(node.target)
+        read = node.all_input_nodes
+        if any(word in name for word in LOOKUPS) and made.intersection(read):
+            return True
+        computed = made.intersection(read) or any(map(_holds_numbers, read))
+        if not _numeric(value) and computed and not any(word in name for word in IN_RANGE):
+            made.add(node)
+    return False
+
+
+IN_RANGE = ("arg", "kthvalue", "max", "median", "min", "mode", "sort", "topk")
+"""Words in the names of operators whose integers are places of their operand."""
+USUAL = ("normal", "own")
+"""Distributions with which a module is used."""
+
+
+def _holds_numbers(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and _numeric(value)
+
+
+def _numeric(value: torch.Tensor) -> bool:
+    """Whether it has other values than integers: numbers, or what a comparison gives."""
+    return value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
 
 
 CHECKING = ("assert", "bernoulli", "binary_cross_entropy", "binomial", "dirichlet", "multinomial",
