@@ -469,6 +469,7 @@ def _uncut(held: Footprint, room: FreeMemory, reason: str) -> MemoryPlan:
 
 
 POLL_S = 0.004
+HELD = ("reserved_bytes", "allocated_bytes")
 WORTH_BYTES = 1 << 30
 """A plan of less is not held against anything: contexts and allocators' blocks weigh more."""
 
@@ -525,7 +526,11 @@ def free_memory_reader(device: str) -> Callable[[], int] | None:
         return None
 
     def free() -> int:
-        kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return int(torch.cuda.mem_get_info()[0]) + kept
+        # memory_reserved() and memory_allocated() flatten and sort all of it: 0.4 ms each.
+        held = torch.cuda.memory_stats_as_nested_dict()
+        if not held:  # nothing was allocated yet
+            return int(torch.cuda.mem_get_info()[0])
+        reserved, allocated = (held[name]["all"]["current"] for name in HELD)
+        return int(torch.cuda.mem_get_info()[0]) + int(reserved) - int(allocated)
 
     return free
