@@ -26,7 +26,7 @@ from agentkernel.tools.compile.binaries import (
     size_of,
     taken,
 )
-from agentkernel.tools.compile.candidate import _with_launchers
+from agentkernel.tools.compile.candidate import with_binaries
 from agentkernel.tools.compile.instructions import Count, instructions_from, instructions_of
 from agentkernel.tools.compile.recording import gpu_target, pretend_gpu, record_launches
 from agentkernel.tools.compile.worker import _set_apart
@@ -221,9 +221,15 @@ def test_newer_versions_need_none() -> None:
 
 def test_what_launches_kernels_travels_once_for_all_sources() -> None:
     one, two = {"hash": "1", "a.so": "AAAA"}, {"hash": "2", "a.so": "BB"}
-    launchers: dict[str, dict[str, str]] = {}
-    answers: list[object] = [{"launchers": [one, two]}, {"launchers": [two]}, {"failed": "load"}]
-    assert [_set_apart(item, launchers) for item in answers] == [8, 0, 0]
-    reply = {"answers": answers, "launchers": list(launchers.values())}
-    given = [_with_launchers(item, reply) for item in answers]
-    assert given == [{"launchers": [one, two]}, {"launchers": [two]}, {"failed": "load"}]
+    made: dict[str, dict[str, str]] = {}
+    answers: list[object] = [{"binaries": [one, two]}, {"binaries": [two]}, {"failed": "load"}]
+    room = 10
+    for item in answers:
+        room = _set_apart(item, made, room)
+    assert room == 2
+    given = with_binaries(answers, list(made.values()))
+    assert given == [{"binaries": [one, two]}, {"binaries": [two]}, {"failed": "load"}]
+    made.clear()
+    answers = [{"binaries": [one, two]}, {"binaries": [one]}]
+    assert [_set_apart(item, made, 3) for item in answers] == [0, 3]
+    assert with_binaries(answers, list(made.values())) == [{"binaries": [two]}, {"binaries": []}]

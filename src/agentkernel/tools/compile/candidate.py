@@ -224,10 +224,7 @@ def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:
     if not isinstance(reply, dict) or "binaries" not in reply:
         return Compilation(outcome)
     counts = cast("Sequence[Mapping[str, object] | None]", reply["instructions"])
-    binaries = [
-        *cast("Sequence[Binary]", reply["binaries"]),
-        *cast("Sequence[Binary]", reply.get("launchers", ())),
-    ]
+    binaries = cast("Sequence[Binary]", reply["binaries"])
     made = (None if item is None else instructions_from(item) for item in counts)
     return Compilation(outcome, tuple(made), tuple(binaries))
 
@@ -285,18 +282,22 @@ def _ask(
         return reply
     answers = reply.get("answers")
     if isinstance(answers, list) and len(answers) == len(sources):
-        return [_with_launchers(answer, reply) for answer in answers]
+        return with_binaries(answers, cast("Sequence[Binary]", reply.get("binaries", ())))
     return WorkerFailed("raised", f"not one answer a source: {str(reply)[:300]}")
 
 
-def _with_launchers(answer: JSON, reply: Mapping[str, JSON]) -> JSON:
-    """An answer with what launches its kernels, which the reply holds once for all."""
-    named = answer.get("launchers") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(named, list):
-        return answer
-    made = cast("Sequence[Binary]", reply.get("launchers", ()))
-    own = [dict(item) for item in made if item.get("hash") in named]
-    return {**answer, "launchers": cast("JSON", own)}
+def with_binaries(answers: Sequence[JSON], made: Sequence[Binary]) -> list[JSON | WorkerFailed]:
+    """The answers with their binaries, of which they have the hashes; what had no room is missing,
+    and is compiled where it is loaded."""
+    by_hash = {str(item.get("hash")): item for item in made if isinstance(item, dict)}
+    found: list[JSON | WorkerFailed] = []
+    for answer in answers:
+        named = answer.get("binaries") if isinstance(answer, dict) else None
+        if isinstance(answer, dict) and isinstance(named, list):
+            own = [dict(by_hash[str(name)]) for name in named if str(name) in by_hash]
+            answer = {**answer, "binaries": cast("JSON", own)}
+        found.append(answer)
+    return found
 
 
 def meta_inputs(loaded: LoadedProblem, shape_set: int) -> tuple[object, ...]:

@@ -371,9 +371,9 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
     if payload["binaries"]:
         reply["instructions"] = [_described(item.instructions) for item in made]
         kernels = {item.kernel.hash: item.kernel for item in made if item.kernel is not None}
-        reply["binaries"] = [dict(taken(kernel)) for kernel in kernels.values()]
         launchers = [launcher_of(kernel, _claimed_in_c) for kernel in kernels.values()]
-        reply["launchers"] = [dict(item) for item in launchers if item is not None]
+        binaries = [*map(taken, kernels.values()), *(item for item in launchers if item)]
+        reply["binaries"] = [dict(item) for item in binaries]
     return reply
 
 
@@ -456,8 +456,8 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
 
     A source is a pair: which of `payload["calls"]` holds the rest of what compile_forward takes
     (but for `target` and `binaries`, which all share), and the text. `at_once` are compiled side by
-    side. `timeout_s` is for each source; after `seconds` none begins (its answer is None). What the
-    sources need to launch their kernels is told once, as "launchers".
+    side. `timeout_s` is for each source; after `seconds` none begins (its answer is None). Kernels
+    and what launches them, which the sources share, are told once, as "binaries".
     """
     warm_compiler(Target.model_validate_json(str(payload["target"])))
     sources = cast("Sequence[tuple[int, str]]", payload["sources"])
@@ -468,7 +468,7 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
     helpers: list[_Child] = []
     helped: set[int] = set()
     answers: dict[int, JSON] = {}
-    launchers: dict[str, Binary] = {}
+    binaries: dict[str, Binary] = {}
     room = MAX_BINARIES
     while waiting or running:
         while waiting and len(running) < at_once:
@@ -489,12 +489,12 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
                 continue
             running.remove(child)
             answers[child.index] = answer = _collect(child)
-            room = _within(answer, room - _set_apart(answer, launchers))
+            room = _set_apart(answer, binaries, room)
     for child in helpers:
         _dismiss(child)
     return {
         "answers": [answers[index] for index in range(len(sources))],
-        "launchers": [dict(item) for item in launchers.values()],
+        "binaries": [dict(item) for item in binaries.values()],
     }
 
 
@@ -503,35 +503,26 @@ def warm_compiler(target: Target) -> None:
     make_backend(gpu_target(target)).hash()
 
 
-def _set_apart(answer: JSON, launchers: dict[str, Binary]) -> int:
-    """Leave an answer the hashes alone of what launches its kernels; the characters of those that
-    `launchers` did not have yet."""
-    own = answer.get("launchers") if isinstance(answer, dict) else None
+def _set_apart(answer: JSON, made: dict[str, Binary], room: int) -> int:
+    """Leave an answer the hashes alone of its binaries, which sources of a family share, and enter
+    those that `made` does not have yet as far as they fit into `room` characters; what is left of
+    it."""
+    own = answer.get("binaries") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(own, list):
-        return 0
-    by_hash = {item["hash"]: item for item in cast("Sequence[Binary]", own)}
-    answer["launchers"] = list(by_hash)
-    new = {name: item for name, item in by_hash.items() if name not in launchers}
-    launchers.update(new)
-    return size_of(list(new.values()))
+        return room
+    binaries = cast("Sequence[Binary]", own)
+    for item in binaries:
+        size = size_of([item])
+        if item["hash"] not in made and size <= room:
+            made[item["hash"]] = item
+            room -= size
+    answer["binaries"] = [item["hash"] for item in binaries]
+    return room
 
 
 def _has_many(source: tuple[int, str]) -> bool:
     """Whether a second process pays that begins with the last kernel of the source."""
     return source[1].count("@triton.jit") >= MANY_KERNELS
-
-
-def _within(answer: JSON, room: int) -> int:
-    """What is left of `room` characters with the binaries of an answer, which are left out of it
-    where they do not fit."""
-    binaries = answer.get("binaries") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(binaries, list):
-        return room
-    size = size_of(cast("Sequence[Binary]", binaries))
-    if size > room:
-        answer["binaries"] = []
-        return room
-    return room - size
 
 
 def _fork(
