@@ -473,25 +473,26 @@ def _mismatch(
     rounding: float = 0.0,
 ) -> Mismatch | None:
     right = torch.zeros_like(found).double() if exact is None else exact
-    # Where eager has no number either, nothing is asked.
+    # Where eager has no number either, nothing is asked: zeros stand there.
     known = right.isfinite() & eager.isfinite()
-    size = max(float(right[known].norm()), torch.finfo(found.dtype).tiny)
-    off = (found.double() - right)[known]
+    off, eagers = found.double() - right, eager.double() - right
+    if not bool(known.all()):
+        right, off, eagers = (torch.where(known, item, 0.0) for item in (right, off, eagers))
+    size = max(float(right.norm()), torch.finfo(found.dtype).tiny)
     error = float(off.norm()) / size
-    allowed = FACTOR * float((eager.double() - right)[known].norm()) / size
+    allowed = FACTOR * float(eagers.norm()) / size
     roundings = NARROW_ROUNDINGS if found.element_size() <= 2 else ROUNDINGS
     allowed = max(allowed, roundings * torch.finfo(found.dtype).eps, PERMITTED * rounding)
     if not error <= allowed:
-        far = (found.double() - right).abs()
-        far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0)
+        far = torch.where(off.isnan(), math.inf, off.abs())
         return _refused(label, index, found, right, far, error, allowed)
     if found.element_size() > 2:
         return None
-    bias = _bias(right[known], off, (eager.double() - right)[known], found.dtype)
+    bias = _bias(right, off, eagers, found.dtype)
     if bias.found <= bias.allowed:
         return None
-    far = torch.where(known, (found.double() - right).abs(), 0.0)
-    return _refused(f"{label}, on one side", index, found, right, far, bias.found, bias.allowed)
+    title = f"{label}, on one side"
+    return _refused(title, index, found, right, off.abs(), bias.found, bias.allowed)
 
 
 class Bias(NamedTuple):

@@ -152,9 +152,9 @@ def _perturb(
             torch.randn(value.shape, generator=generator, device=device).mul_(0.5).to(value.dtype)
         )
     elif is_parameter:
-        noise = torch.randn(value.shape, generator=generator, device=device)
-        shift = 0.1 * value.float().std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
-        value.copy_(value.float() * (1 + 0.1 * noise) + shift * noise.roll(1))
+        noise, wide = torch.randn(value.shape, generator=generator, device=device), value.float()
+        shift = 0.1 * wide.std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
+        value.copy_(torch.addcmul(wide, wide, noise, value=0.1) + shift * noise.roll(1))
     else:
         noise = torch.randn(value.shape, generator=generator, device=device).clamp_(-3, 3)
         value.copy_(value.float() * (1 + 0.1 * noise))

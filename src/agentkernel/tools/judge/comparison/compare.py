@@ -462,9 +462,14 @@ def check_state(
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bit for bit, any NaN being like any other; piece by piece, so that masks stay small."""
+    """Bit for bit, any NaN being like any other; piece by piece, so that masks stay small. What is
+    equal, as weights after a call are, is read once."""
+    import torch
+
     pairs = zip(pieces(one), pieces(other), strict=True)
-    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
+    return all(
+        torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs
+    )
 
 
 def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Leeway:
