@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import inspect
 import json
 import multiprocessing
 import os
@@ -234,8 +235,14 @@ def _optimise(block: Block, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(called: Called) -> Called:
-    """The call without keywords that say None, which is what they say by default."""
-    return called._replace(kwargs={k: v for k, v in called.kwargs.items() if v is not None})
+    """The call without keywords that say None where that is what they say by default."""
+    known = inspect.signature(called.module.forward).parameters
+    said = {
+        key: value
+        for key, value in called.kwargs.items()
+        if value is not None or (key in known and known[key].default is not None)
+    }
+    return called._replace(kwargs=said)
 
 
 def _refusals(event: Any) -> Iterator[str]:

@@ -97,7 +97,8 @@ class Differentiable(torch.autograd.Function):
 
 
 class ModelNew(nn.Module):
-    def forward(self, x, mask_value):
+    def forward(self, x, mask):
+        mask_value = mask
         if x.dtype != torch.float32 or x.ndim != 2:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         if (

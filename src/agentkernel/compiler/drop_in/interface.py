@@ -285,24 +285,28 @@ def signature_of(loaded: LoadedProblem, names: Names, count: int, constant: str)
     for index, item in enumerate(given):
         known = places[index] if index < len(places) else None
         wanted = known.name if known is not None else f"input_{index}"
-        name = writer.take(wanted, item)
-        plain = known is not None and item.kind == "tensor"
-        positional.append((name, known.default if plain and known is not None else None))
+        default = None if known is None else _kept_default(known, item)
+        positional.append((writer.take(wanted, item, default), default))
     left = [item for item in places[len(given) :] if item.name not in keywords]
     kept = [item for item in left if item.default is not None]
     positional += [(writer.leave(item), item.default) for item in kept[: _leading(left)]]
     by_name_only = {item.name: item for item in named}
     texts: list[str] = []
     for key, item in keywords.items():
-        default = by_name_only[key].default if key in by_name_only else None
-        name = writer.take_named(key, item)
-        texts.append(_text(name, default if item.kind == "tensor" else None))
+        default = _kept_default(by_name_only[key], item) if key in by_name_only else None
+        texts.append(_text(writer.take_named(key, item, default), default))
     rest = [item for item in named if item.name not in keywords and item.default is not None]
     texts += [_text(writer.leave(item), item.default) for item in rest]
     star = ["*"] if texts else []
     return Signature(
         (*_in_order(positional), *star, *texts), tuple(writer.inputs), tuple(writer.all_lines())
     )
+
+
+def _kept_default(parameter: _Parameter, given: DataStructure) -> str | None:
+    """The default that stays for what is given: without one, no parameter before it has one either.
+    Where something nested is given, None alone can be told from it."""
+    return parameter.default if given.kind == "tensor" or parameter.default == "None" else None
 
 
 def _leading(parameters: Sequence[_Parameter]) -> int:
@@ -338,6 +342,19 @@ def _in_order(positional: Sequence[tuple[str, str | None]]) -> Iterator[str]:
         yield _text(name, default if at > last else None)
 
 
+CALLED_SO = frozenset((
+    "chunk", "col", "col_mask", "filter", "format", "hash", "id", "input", "map", "mask", "near",
+    "near_mask", "next", "n_cols", "n_rows", "object", "row", "row_mask", "start", "type",
+))  # fmt: skip
+"""Names that `identifier` keeps from variables, and that a parameter may have all the same: what
+forward calls by their names is none of these."""
+
+
+def _callers_name(wanted: str, name: str) -> str:
+    """The name of a parameter of which forward has the variable `name`: callers say `mask=`."""
+    return wanted if wanted in CALLED_SO else name
+
+
 class _Writer:
     """Names the parameters, and writes what takes them apart."""
 
@@ -348,23 +365,31 @@ class _Writer:
         self._lines: list[str] = []
         self._left: list[tuple[str, str]] = []
 
-    def take(self, wanted: str, structure: DataStructure) -> str:
+    def take(self, wanted: str, structure: DataStructure, default: str | None) -> str:
         """The name of a parameter of this structure, whose inputs are noted."""
         name = self._names.unique(identifier(wanted))
-        self._fill(name, wanted, structure)
-        return name
+        return self._take(_callers_name(wanted, name), name, wanted, structure, default)
 
-    def take_named(self, key: str, structure: DataStructure) -> str:
+    def take_named(self, key: str, structure: DataStructure, default: str | None) -> str:
         """The same for one that is given by name, which must be that name."""
         name = self._names.unique(identifier(key))
+        return self._take(key, name, key, structure, default)
+
+    def _take(
+        self, key: str, name: str, path: str, structure: DataStructure, default: str | None
+    ) -> str:
+        """`key` is what callers say, `name` what forward does."""
         if name != key:
             self._lines.append(f"{name} = {key}")
-        self._fill(name, key, structure)
+        if structure.kind != "tensor" and default == "None":
+            self._lines += refusal([f"{name} is None"], f"{key} is None", self._constant)
+        self._fill(name, path, structure)
         return key
 
     def leave(self, parameter: _Parameter) -> str:
         """The name of a parameter that must have its default."""
-        name = self._names.unique(identifier(parameter.name))
+        variable = self._names.unique(identifier(parameter.name))
+        name = _callers_name(parameter.name, variable)
         self._left.append((name, str(parameter.default)))
         return name
 
