@@ -468,7 +468,9 @@ def _uncut(held: Footprint, room: FreeMemory, reason: str) -> MemoryPlan:
     return MemoryPlan(held, stages, "eager", room, None, 0, *placed, reason=reason)
 
 
-POLL_S = 0.004
+POLL_S = 0.02
+"""A look takes a millisecond of the judge's own interpreter: every 4 ms they took a tenth of a
+judgement (llama_block, H200)."""
 HELD = ("reserved_bytes", "allocated_bytes")
 WORTH_BYTES = 1 << 30
 """A plan of less is not held against anything: contexts and allocators' blocks weigh more."""
