@@ -249,7 +249,7 @@ def test_on_a_gpu_what_was_compiled_ahead_is_not_compiled_again(judged, sources,
     closed = Worker.close
     monkeypatch.setattr(Worker, "close", close)
     monkeypatch.setattr("agentkernel.tools.judge.judge.compile_ahead", ahead)
-    verdict = judged(sources.GEMM_PROBLEM, sources.GEMM, device="cuda")
+    verdict = judged(sources.SOFTMAX_PROBLEM, sources.SOFTMAX, device="cuda")
     assert verdict.accepted, verdict.failure
     entered, *in_workers = counts
     assert entered >= 2

@@ -108,8 +108,6 @@ CONFIGURATION_CALLS = 64
 RANDOM_ELEMENTS = 1 << 11
 """Of so many it shows whether they are drawn one by one."""
 AHEAD_S = 60.0
-AHEAD_KERNELS = 4
-"""Fewer small kernels are compiled sooner than a worker starts that compiles them."""
 OOM_RETRIES = 4
 PATIENCE = 2.0
 """A call that the interpreter did not finish in time gets so many times the limit, once."""
@@ -160,8 +158,6 @@ def _compiled_ahead(
 ) -> tuple[Mapping[str, str], ...]:
     """The kernels of all planned sizes, on all cores: a worker compiles them one after the other,
     which is most of what a judgement on a GPU takes. A worker compiles what is not among them."""
-    if "tl.dot(" not in source and source.count("@triton.jit") < AHEAD_KERNELS:
-        return ()
     gpu = local_gpu()
     target = None
     with contextlib.suppress(UnknownTarget):
