@@ -1,17 +1,11 @@
 """The judge accepts what is right and refuses what is wrong, at the gate that should."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
-from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import LoadFailed
-from agentkernel.tools.compile.candidate import compile_ahead
-from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
-from agentkernel.tools.sandbox.session import Worker
-from agentkernel.tools.targets import load_targets
 from tests.tools.judge.sources import problem_of
 
 DTYPES = ("float32", pytest.param("float16", marks=pytest.mark.slow), "bfloat16")
@@ -222,58 +216,6 @@ def test_on_a_gpu_honest_candidates_are_accepted_and_wrong_ones_are_not(judged, 
     )
     broken = broken.replace('"tf32x3"', '"tf32"')
     assert judged(problem, broken, device="cuda").gate == "correctness"
-
-
-def cubins_in(worker):
-    """The names of those in the cache of a worker, whose scratch is seen only from inside."""
-    places = [f"/proc/{pid}/root{worker.scratch}" for pid in worker.outer_pids()]
-    found = [sorted(path.name for path in Path(place).rglob("*.cubin")) for place in places]
-    return max(found, key=len)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_on_a_gpu_what_was_compiled_ahead_is_not_compiled_again(judged, sources, monkeypatch):
-    counts = []
-
-    def close(worker):
-        if worker.device == "cuda":
-            counts.append(len(cubins_in(worker)))
-        closed(worker)
-
-    def ahead(*args, **named):
-        found = compile_ahead(*args, **named)
-        counts.append(sum(any(name.endswith(".cubin") for name in item) for item in found))
-        return found
-
-    closed = Worker.close
-    monkeypatch.setattr(Worker, "close", close)
-    monkeypatch.setattr("agentkernel.tools.judge.judge.compile_ahead", ahead)
-    verdict = judged(sources.SOFTMAX_PROBLEM, sources.SOFTMAX, device="cuda")
-    assert verdict.accepted, verdict.failure
-    entered, *in_workers = counts
-    assert entered >= 2
-    assert in_workers[0] < 2 * entered, counts
-
-
-def test_a_worker_finds_the_kernels_that_it_is_given(prepared, sources):
-    loaded = prepared(sources.SOFTMAX_PROBLEM)[0]
-    declared = loaded.problem.shape_sets[0]
-    (rows,) = declared.tensors
-    odd = ShapeSet(inputs=(rows.evolve(shape=(7, 1033)),))
-    target = load_targets()["h200"]
-    made = compile_ahead(loaded, sources.SOFTMAX, [declared, odd, odd], target, seconds=60.0)
-    cubins = [name for item in made for name in item if name.endswith(".cubin")]
-    assert len(cubins) == 2
-    with open_judge_worker(JudgeSettings(), made) as worker:
-        assert cubins_in(worker) == sorted(cubins)
-
-
-def test_a_source_that_does_not_compile_gives_no_binaries(prepared, sources):
-    loaded = prepared(sources.SOFTMAX_PROBLEM)[0]
-    wrong = sources.SOFTMAX.replace("tl.load", "tl.no_such_load")
-    shapes = loaded.problem.shape_sets
-    assert not compile_ahead(loaded, wrong, shapes, load_targets()["h200"], seconds=60.0)
 
 
 ADDRESSED = problem_of(

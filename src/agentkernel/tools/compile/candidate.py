@@ -7,10 +7,10 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from agentkernel.domain.problem import ScalarSpec, ShapeSet
+from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
@@ -115,36 +115,6 @@ def compile_many(
         allow_unsandboxed=allow_unsandboxed,
     )
     return tuple(item.outcome for item in found)
-
-
-def compile_ahead(
-    loaded: LoadedProblem,
-    source: str,
-    shapes: Sequence[ShapeSet],
-    target: Target,
-    *,
-    seconds: float,
-    allow_unsandboxed: bool = False,
-) -> tuple[Binary, ...]:
-    """The binaries of all kernels that `source` launches on inputs of these shapes, compiled on all
-    cores; none begins after `seconds`. What does not compile is left to whoever launches it."""
-    families = [
-        Family(
-            replace(loaded, problem=loaded.problem.evolve(shape_sets=(shape,)), live_inputs=()),
-            (source,),
-        )
-        for shape in shapes
-    ]
-    found = compile_families(
-        families,
-        target,
-        timeout_s=seconds,
-        seconds=seconds,
-        allow_unsandboxed=allow_unsandboxed,
-        binaries=True,
-    )
-    made = (binary for (item,) in found for binary in item.binaries)
-    return tuple({item["hash"]: item for item in made if len(item) > 1}.values())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentkernel.domain.base import sha256_text
@@ -41,8 +40,6 @@ class Findings:
     left_out: set[str] = field(default_factory=set)
     """Shapes at which a call would take minutes in the interpreter, by the `pace` of others."""
     pace: Pace = field(default_factory=Pace)
-    binaries: tuple[Mapping[str, str], ...] = ()
-    """Of kernels that were compiled before a worker asks for them."""
 
     def leave_out(self, shape: CaseShape, seconds: float) -> None:
         """Ask nothing at `shape`, where a call would take so many seconds, and say so."""

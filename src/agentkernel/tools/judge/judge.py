@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from agentkernel.domain.errors import UnknownTarget, one_line
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import (
     NOT_JUDGED,
     CompileFailed,
@@ -20,10 +19,9 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.runtime.machine import local_gpu, release_cached_memory
+from agentkernel.runtime.machine import release_cached_memory
 from agentkernel.runtime.stages import at, stage
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.compile.candidate import compile_ahead
 from agentkernel.tools.judge.bounds import (
     NOT_LOOKED,
     check_compiled,
@@ -94,7 +92,6 @@ from agentkernel.tools.judge.variants import (
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker
-from agentkernel.tools.targets import describe
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
@@ -107,7 +104,6 @@ CONFIGURATION_CALLS = 64
 """So many calls are made for the configurations of autotuners that no other call has taken."""
 RANDOM_ELEMENTS = 1 << 11
 """Of so many it shows whether they are drawn one by one."""
-AHEAD_S = 60.0
 OOM_RETRIES = 4
 PATIENCE = 2.0
 """A call that the interpreter did not finish in time gets so many times the limit, once."""
@@ -133,7 +129,6 @@ def judge(
     if failure is None:
         if settings.device == "cuda":
             prefork_judge_workers(interpreted(settings))
-            findings.binaries = _compiled_ahead(loaded, captured, plain, settings)
         failure = _judge_alone(loaded, captured, plain, settings, findings)
     if failure is None and settings.device == "cuda":
         failure = _look_for_overruns(loaded, captured, plain, interpreted(settings), findings)
@@ -152,31 +147,6 @@ def judge(
     return verdict_of(loaded, source, settings, findings, failure, time.monotonic() - started)
 
 
-@stage("compile ahead")
-def _compiled_ahead(
-    loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
-) -> tuple[Mapping[str, str], ...]:
-    """The kernels of all planned sizes, on all cores: a worker compiles them one after the other,
-    which is most of what a judgement on a GPU takes. A worker compiles what is not among them."""
-    gpu = local_gpu()
-    target = None
-    with contextlib.suppress(UnknownTarget):
-        target = None if gpu is None else describe(gpu)
-    if target is None:
-        return ()
-    plan = plan_cases(loaded, judged_graph(captured, settings), settings)
-    plan += at_constants(loaded, captured, source, settings)
-    shapes = {case.shape.label: case.shape.inputs for case in plan}
-    return compile_ahead(
-        loaded,
-        source,
-        list(shapes.values()),
-        target,
-        seconds=AHEAD_S,
-        allow_unsandboxed=settings.allow_unsandboxed,
-    )
-
-
 def _judge_alone(
     loaded: LoadedProblem,
     captured: Captured,
@@ -186,7 +156,7 @@ def _judge_alone(
 ) -> Failure | None:
     """In a worker of its own, which ends with the judgement; indices out of their range and
     KernelBench's rule in others."""
-    with open_judge_worker(settings, findings.binaries) as worker:
+    with open_judge_worker(settings) as worker:
         findings.sandbox = worker.tier
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
         forms: list[JSON] = []
@@ -238,7 +208,7 @@ def _judge_kernelbench(
 ) -> bool | None:
     """In a worker that has not gone through the strict rule's cases."""
     judged = judged_graph(captured, settings)
-    with open_judge_worker(settings, findings.binaries) as worker:
+    with open_judge_worker(settings) as worker:
         with on_device(settings):
             runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
             if runner.build(source) is not None:
@@ -368,7 +338,7 @@ def _judge_launch_form(
 ) -> Failure | None:
     """In a worker of its own, after its plain text was accepted."""
     judged = judged_graph(captured, settings)
-    with open_judge_worker(settings, findings.binaries) as worker:
+    with open_judge_worker(settings) as worker:
         with on_device(settings):
             runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
             failure = runner.build(source)

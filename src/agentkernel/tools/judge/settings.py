@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,6 @@ def rule_of(version: int) -> Rule:
 
 
 SEED_BITS = 31
-TAKE_IN = "agentkernel.tools.judge.worker:take_in"
 
 
 def fresh_seed() -> int:
@@ -112,21 +111,14 @@ def judge_sha256() -> str:
     return digest.hexdigest()
 
 
-def open_judge_worker(
-    settings: JudgeSettings, binaries: Sequence[Mapping[str, str]] = ()
-) -> Worker:
-    """A worker on the settings' device; on the CPU it interprets. Kernels whose `binaries` are
-    given it does not compile. Raises SandboxUnavailable."""
-    worker = open_worker(
+def open_judge_worker(settings: JudgeSettings) -> Worker:
+    """A worker on the settings' device; on the CPU it interprets. Raises SandboxUnavailable."""
+    return open_worker(
         device=settings.device,
         interpret=settings.device == "cpu",
         limits=Limits(memory_bytes=settings.memory_bytes),
         allow_unsandboxed=settings.allow_unsandboxed,
     )
-    if binaries:
-        # One that fails at this fails at the next request too, which says why.
-        worker.call(TAKE_IN, {"binaries": list(binaries)}, settings.time_limit_s)
-    return worker
 
 
 def prefork_judge_workers(settings: JudgeSettings, count: int = 1) -> None:

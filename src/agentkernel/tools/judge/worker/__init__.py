@@ -12,7 +12,6 @@ from agentkernel.tools.judge.worker.build import (
     method,
     parameter_roles,
     rest,
-    take_in,
     turn,
 )
 from agentkernel.tools.judge.worker.calls import run
@@ -28,6 +27,5 @@ __all__ = [
     "parameter_roles",
     "rest",
     "run",
-    "take_in",
     "turn",
 ]

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.worker import WorkerState
 
 
-def take_in(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Enter compiled kernels into this worker's own cache, where Triton looks before it compiles:
-    an entry is found under the hash of source, signature, constants, options and target alone."""
-    # It loads Triton.
-    from agentkernel.tools.compile.binaries import enter
-
-    enter(cast("Sequence[dict[str, str]]", payload["binaries"]))
-    return {}
-
-
 def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build `ModelNew` under the given seed and write its initial state into the parent's buffers.
 
