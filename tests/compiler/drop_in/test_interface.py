@@ -78,3 +78,18 @@ def test_callers_may_use_the_names_of_the_original() -> None:
     assert called(found, row=x, input=(x,)) == [id(x), id(x)]
     with pytest.raises(ValueError, match="mask is 3, type is 1; Verified"):
         called(found, input=(x,), row=x, mask=3)
+
+
+class Alike(nn.Module):
+    """Variables of one parameter would have the names of others."""
+
+    def forward(self, mask, *, mask_value, mask_0):
+        return mask[0] - mask[1] + mask_value + mask_0
+
+
+def test_no_variable_has_the_name_of_another_parameter() -> None:
+    x, tables = given()
+    found = signature(Alike(), tables, mask_value=x, mask_0=x + 1)
+    other = x + 2
+    inputs = called(found, tables, mask_value=x, mask_0=other)
+    assert inputs == list(map(id, (*tables, x, other)))

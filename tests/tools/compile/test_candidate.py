@@ -27,6 +27,9 @@ WRONG = {
 }
 
 
+REPORT = CompileReport(target="h100-sxm", kernels=(), library_ops=()).model_dump_json()
+
+
 @pytest.fixture
 def problem(tmp_path):
     path = tmp_path / "layernorm.py"
@@ -139,6 +142,24 @@ def test_who_helps_takes_no_more_than_the_cores_that_are_free(monkeypatch, tmp_p
     assert reply["answers"] == [{}] * 6
     assert max(alive) < 4
     assert len(alive) > 6
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"x": 1},
+        {"failed": "run"},
+        {"report": "{}"},
+        {"report": "5", "binaries": []},
+        {"report": REPORT, "binaries": []},
+        {"report": REPORT, "binaries": [], "instructions": 5},
+        {"report": REPORT, "binaries": [], "instructions": [{"z": 1}]},
+        [1, 2],
+    ],
+)
+def test_a_reply_that_a_candidate_made_up_is_a_failure(reply):
+    """The process that compiles runs the candidate, which may write the line itself."""
+    assert isinstance(candidate._read(reply, "x").outcome, RunFailed)
 
 
 def test_no_source_begins_after_the_deadline(problem):

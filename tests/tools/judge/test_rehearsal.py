@@ -18,7 +18,9 @@ from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.reference import oracle_inputs
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
+    Scores,
     WideProducts,
+    attends,
     checks_values,
     counts_places,
     rehearse,
@@ -66,6 +68,11 @@ def test_few_modules_check_their_values(
         ("torch.gather(x, -1, (x > 2).sum(-1, keepdim=True) - 1)", True),
         ("x[0, 0][(x * 15).long()]", True),
         ("torch.gather(x, -1, torch.bucketize(x, x[0, 0]))", True),
+        ("torch.gather(x, -1, torch.searchsorted(x[0, 0].sort().values, x))", True),
+        ("torch.gather(x, -1, (x * 15).long().clamp_min(0))", True),
+        ("torch.gather(x, -1, torch.maximum((x * 15).long(), (x * 14).long()))", True),
+        ("torch.gather(x, -1, (x * 15).long().amax(-1, keepdim=True))", True),
+        ("torch.gather(x, -1, x.max(-1, keepdim=True).indices)", False),
         ("torch.gather(x, -1, x.topk(3).indices)", False),
         ("torch.gather(x, -1, x.argmax(-1, keepdim=True))", False),
         ("torch.gather(x, -1, torch.sort(x).indices)", False),
@@ -79,6 +86,20 @@ def test_modules_that_count_together_where_they_look(
     """Of large values, or none above a threshold, such an index is out of range: on a GPU that
     ends the process of the original."""
     assert counts_places(captured(expression)) is counted
+
+
+def test_scores_past_fp32_are_asked_of_nobody(captured: Callable[..., Captured]) -> None:
+    """A CPU's attention makes numbers of scores of 1e60 as they overflow, other kernels NaN: the
+    next smaller values are asked instead."""
+    graph = captured("nn.functional.scaled_dot_product_attention(x, x, x)")
+    assert attends(graph)
+    assert not attends(captured("torch.softmax(x @ x.mT, -1) @ x"))
+    attention = torch.nn.functional.scaled_dot_product_attention
+    for size, past in ((1e15, False), (1e25, True), (float("inf"), False)):
+        x = torch.full((1, 2, 3, 8), size)
+        with Scores() as scores:
+            attention(x, key=x, value=x)
+        assert scores.overflow is past
 
 
 class Dtypes(TorchDispatchMode):  # type: ignore[misc,no-untyped-call]

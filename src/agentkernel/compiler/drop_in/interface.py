@@ -11,7 +11,7 @@ import ast
 import collections
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
@@ -280,7 +280,8 @@ def signature_of(loaded: LoadedProblem, names: Names, count: int, constant: str)
         given = list(by_position.items)
         keys = [key[1:-1] for key in by_name.keys]
         keywords = dict(zip(keys, by_name.items, strict=True))
-    writer = _Writer(names, constant)
+    said = {item.name for item in (*places, *named)} | set(keywords)
+    writer = _Writer(names, constant, said)
     positional: list[tuple[str, str | None]] = []
     for index, item in enumerate(given):
         known = places[index] if index < len(places) else None
@@ -358,22 +359,30 @@ def _callers_name(wanted: str, name: str) -> str:
 class _Writer:
     """Names the parameters, and writes what takes them apart."""
 
-    def __init__(self, names: Names, constant: str) -> None:
+    def __init__(self, names: Names, constant: str, parameters: Collection[str]) -> None:
+        """`parameters` of the original, whose names no other variable may have."""
         self._names = names
         self._constant = constant
+        self._parameters = parameters
         self.inputs: list[str] = []
         self._lines: list[str] = []
         self._left: list[tuple[str, str]] = []
 
     def take(self, wanted: str, structure: DataStructure, default: str | None) -> str:
         """The name of a parameter of this structure, whose inputs are noted."""
-        name = self._names.unique(identifier(wanted))
+        name = self._variable(wanted, wanted)
         return self._take(_callers_name(wanted, name), name, wanted, structure, default)
 
     def take_named(self, key: str, structure: DataStructure, default: str | None) -> str:
         """The same for one that is given by name, which must be that name."""
-        name = self._names.unique(identifier(key))
-        return self._take(key, name, key, structure, default)
+        return self._take(key, self._variable(key, key), key, structure, default)
+
+    def _variable(self, wanted: str, own: str = "") -> str:
+        """A name that no parameter but `own` has."""
+        found = self._names.unique(identifier(wanted))
+        while found != own and found in self._parameters:
+            found = self._names.unique(identifier(wanted))
+        return found
 
     def _take(
         self, key: str, name: str, path: str, structure: DataStructure, default: str | None
@@ -388,7 +397,7 @@ class _Writer:
 
     def leave(self, parameter: _Parameter) -> str:
         """The name of a parameter that must have its default."""
-        variable = self._names.unique(identifier(parameter.name))
+        variable = self._variable(parameter.name, parameter.name)
         name = _callers_name(parameter.name, variable)
         self._left.append((name, str(parameter.default)))
         return name
@@ -411,7 +420,7 @@ class _Writer:
             test, told = f"len({name}) != {len(parts)}", f"{{len({name})}} items"
         self._lines += refusal([test], f"{name} has {told}", self._constant)
         inner = ["_".join([path, *re.findall(r"\w+", part)]) for part in parts]
-        variables = [self._names.unique(identifier(item)) for item in inner]
+        variables = [self._variable(item) for item in inner]
         self._lines += _unpacked(name, variables, parts, structure.kind == "dict")
         for variable, below, item in zip(variables, inner, structure.items, strict=True):
             self._fill(variable, below, item)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
@@ -168,7 +169,7 @@ def compile_families(
     found: dict[str, Compilation] = {}
     for (key, source), reply in zip(missing.items(), replies, strict=True):
         loaded, shape_set = families[source.call].loaded, families[source.call].shape_set
-        found[key] = _compilation(reply, loaded.problem.shape_sets[shape_set].label)
+        found[key] = _read(reply, loaded.problem.shape_sets[shape_set].label)
         _memo.put(key, found[key], binaries=binaries)
     return tuple(
         tuple(
@@ -187,6 +188,16 @@ def by_weight(families: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
         for place in range(count)
     ]
     return [(number, place) for _, _, number, place in sorted(turns)]
+
+
+def _read(reply: JSON | WorkerFailed, case: str) -> Compilation:
+    """A reply's compilation; what is none, since the candidate that runs there wrote it, is one
+    that failed."""
+    try:
+        return _compilation(reply, case)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        log = f"no answer of a compilation: {one_line(f'{type(error).__name__}: {error}', 160)}"
+        return Compilation(RunFailed(reason="raised", log=log, case=case))
 
 
 def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:
@@ -252,7 +263,7 @@ def _ask(
         return reply
     answers = reply.get("answers")
     if isinstance(answers, list) and len(answers) == len(sources):
-        return with_binaries(answers, cast("Sequence[Binary]", reply.get("binaries", ())))
+        return with_binaries(answers, cast("Sequence[Binary]", reply.get("binaries") or ()))
     return WorkerFailed("raised", f"not one answer a source: {str(reply)[:300]}")
 
 

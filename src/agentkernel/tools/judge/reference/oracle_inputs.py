@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
@@ -113,6 +116,7 @@ class OracleInputs:
         self._notes = notes
         self._looks_up = indexes_elements(captured)
         self._counts_places = counts_places(captured)
+        self._attends = attends(captured)
         self._checks_values = checks_values(captured)
         self._indices = index_inputs(captured)
         self._loaded = loaded
@@ -323,7 +327,10 @@ class OracleInputs:
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
-            answer = call_reference(model, inputs, case.training, self.elementwise)
+            with Scores() if self._attends else nullcontext() as scores:
+                answer = call_reference(model, inputs, case.training, self.elementwise)
+            if scores is not None and scores.overflow:
+                return NotApplicable("scores of its attention are past the range of fp32")
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
                 known = Population(model, inputs, case.training, self.permitted)
@@ -353,6 +360,38 @@ def indexes_elements(captured: Captured) -> bool:
     return any(word in name for name in names for word in LOOKUPS)
 
 
+def attends(captured: Captured) -> bool:
+    """True where the graph calls torch's own attention."""
+    return any("scaled_dot_product" in str(node.target) for node in captured.graph.graph.nodes)
+
+
+class Scores(TorchFunctionMode):
+    """Looks whether finite queries and keys have scores that fp32 cannot hold. What eager makes of
+    these depends on the kernel that it has at hand: on a CPU numbers, elsewhere NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overflow = False
+
+    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """Run `func`."""
+        kwargs = dict(kwargs or {})
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            named = dict(zip(("query", "key"), args, strict=False)) | kwargs
+            longest = (longest_row(named[name]) for name in ("query", "key"))
+            bound = math.prod(longest)
+            self.overflow |= torch.finfo(torch.float32).max < bound < math.inf
+        return func(*args, **kwargs)
+
+
+def longest_row(value: torch.Tensor) -> float:
+    """The largest norm along the last dimension: the product of two bounds their scores (Cauchy
+    and Schwarz)."""
+    return float(value.double().norm(dim=-1).max()) if value.numel() else 0.0
+
+
 def counts_places(captured: Captured) -> bool:
     """True where the graph looks up by an index that it makes of comparisons or of rounded numbers:
     values other than usual ones (none above a threshold) may make one that is out of range. What
@@ -367,15 +406,20 @@ def counts_places(captured: Captured) -> bool:
         if any(word in name for word in LOOKUPS) and made.intersection(read):
             return True
         computed = made.intersection(read) or any(map(_holds_numbers, read))
-        if not _numeric(value) and computed and not any(word in name for word in IN_RANGE):
+        if not _numeric(value) and computed and not _gives_places(name):
             made.add(node)
     return False
 
 
-IN_RANGE = ("arg", "kthvalue", "max", "median", "min", "mode", "sort", "topk")
-"""Words in the names of operators whose integers are places of their operand."""
+IN_RANGE = ("argmax", "argmin", "argsort", "kthvalue", "median", "mode", "sort", "topk")
+"""Operators whose integers are places of their operand."""
 USUAL = ("normal", "own")
 """Distributions with which a module is used."""
+
+
+def _gives_places(name: str) -> bool:
+    """Whether the operator of this name, `aten.argmax.default`, is one of those."""
+    return name.partition(".")[2].partition(".")[0] in IN_RANGE
 
 
 def _holds_numbers(node: Node) -> bool:
