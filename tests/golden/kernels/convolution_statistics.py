@@ -274,7 +274,8 @@ class ModelNew(nn.ModuleList):
         self[1].weight = nn.Parameter(torch.empty((8,), dtype=torch.float32))
         self[1].bias = nn.Parameter(torch.empty((8,), dtype=torch.float32))
 
-    def forward(self, input_value):
+    def forward(self, input):
+        input_value = input
         if (
             input_value.dtype != torch.float32
             or input_value.ndim != 4
