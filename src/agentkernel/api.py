@@ -22,7 +22,7 @@ from agentkernel.nightly.page.files import kernels_of_night
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
-from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, restore
+from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, restore, with_nothing
 from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
@@ -204,7 +204,7 @@ def apply_all(
     require_module(model)
     kernel = _kernel_of(what)
     if kernel is None:
-        return apply_kernels(model, {})
+        return with_nothing(apply_kernels(model, {}))
     name = kernel.certificate.problem.class_name
     return apply_everywhere(model, kernel, name, declared_sizes=declared_sizes)
 

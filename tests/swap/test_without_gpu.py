@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agentkernel.swap import swap
-from agentkernel.swap.swap import NO_GPU, apply, apply_equal, counts
+from agentkernel.swap.swap import NO_GPU, apply, apply_all, apply_equal, counts
 from tests.swap.applied_kernels import TRITON, block, example, norm_kernel
 
 
@@ -42,3 +42,16 @@ def test_nothing_is_said_of_what_runs_on_the_processor(caplog: pytest.LogCapture
         nothing = apply(block(), {})
     assert not said(caplog)
     assert applied.note == nothing.note == ""
+
+
+def test_a_model_in_training_mode_is_told_to_leave_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Its own modules run there: whoever put a kernel in believed otherwise."""
+    with caplog.at_level(logging.WARNING, "agentkernel"):
+        applied = apply_equal(block().train(), {"norm": norm_kernel()})
+    assert "model.eval()" in applied.note
+
+
+def test_no_kernel_at_all_is_said() -> None:
+    applied = apply_all(torch.nn.Linear(3, 3), norm_kernel(), "RMSNorm")
+    assert not applied.kernels
+    assert applied.note.startswith("No kernel was put in")

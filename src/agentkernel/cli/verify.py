@@ -5,7 +5,7 @@ Exits 0 where it holds, else 3, as for a failed run's; 4 where this machine cann
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import typer
 
@@ -14,11 +14,8 @@ from agentkernel.cli.options import VerifyFlags
 from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import print_json
+from agentkernel.tools.certificate.record import is_unfinished
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
-
-if TYPE_CHECKING:
-    pass
-
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
 NOT_TIMED = "but its measured times were not replayed"
@@ -26,12 +23,14 @@ NOT_TIMED = "but its measured times were not replayed"
 
 def verify(flags: VerifyFlags) -> None:
     """`agentkernel verify`."""
+    path = flags.certificate
+    path = path / "certificate.json" if path.is_dir() else path
     if flags.no_replay:
-        _, found = inspect_certificate(flags.certificate)
+        _, found = inspect_certificate(path)
     else:
         with counting("verify", silent=flags.as_json):
             found = replay(
-                flags.certificate,
+                path,
                 allow_unsandboxed=flags.allow_unsandboxed,
                 unpickle=flags.unpickle,
             )
@@ -49,6 +48,8 @@ def verify(flags: VerifyFlags) -> None:
 def _ending(found: Replay, code: int) -> str:
     if found.status == "failed" and found.holds:
         return "untouched, but of a failed run: it hands nothing over"
+    if code == 0 and found.nothing and is_unfinished(Path(found.certificate)):
+        return f"holds so far: the run is unfinished. Next: agentkernel resume {found.run}"
     if code == 0 and found.nothing:
         return "holds: a baseline was kept, nothing is handed over"
     if code == 0:

@@ -67,6 +67,14 @@ NO_GPU = (
     "TRITON_INTERPRET=1 in the environment, which interprets kernels on the CPU, slowly. "
     "Next: run it where there is one; agentkernel.counts(model) says what ran."
 )
+NOTHING = (
+    "No kernel was put in: no part of the model computes what was verified, or a baseline was "
+    "kept. Next: Applied.refused says why, where a module of that class is there."
+)
+TRAINING = (
+    "The model is in training mode, in which its own modules run. "
+    "Next: model.eval() for the kernels."
+)
 UNTIMED = (
     "The kernels run at other sizes too, where they were judged and not timed: {sizes}. "
     "Next: time the sizes that you use; declared_sizes=True keeps to the declared ones."
@@ -371,8 +379,8 @@ class Applied:
     """What `apply` did: the paths that now run a kernel, and the kernels' SHA-256 by path.
 
     `refused`: by path, why a module of the verified class did not get the kernel of `apply_all`.
-    `note`: one line where the kernels cannot run in this process, so that the originals do, or
-    where they run at sizes at which nobody timed them.
+    `note`: one line where no kernel was put in, where the kernels cannot run in this process or
+    mode, so that the originals do, or where they run at sizes at which nobody timed them.
     """
 
     kernels: Mapping[str, str]
@@ -425,13 +433,14 @@ def apply(
         planned.append((module, make_swap(module, kernel, names, sizes.get(path))))
     for module, swap in planned:
         swap_in(module, swap)
-    note = _note([swap for _, swap in planned])
+    training = any(module.training for module, _ in planned)
+    note = _note([swap for _, swap in planned], training=training)
     if note:
         _warn_once(note)
     return Applied({path: kernel.sha256 for path, kernel in kernels.items()}, note=note)
 
 
-def _note(swaps: Sequence[Swap]) -> str:
+def _note(swaps: Sequence[Swap], *, training: bool) -> str:
     """`Applied.note`."""
     if not all(swap.on_cpu for swap in swaps) and not torch.cuda.is_available():
         return NO_GPU
@@ -441,7 +450,8 @@ def _note(swaps: Sequence[Swap]) -> str:
         if swap.arguments.free is not None
         for item in swap.kernel.certificate.problem.shape_sets
     }
-    return UNTIMED.format(sizes=", ".join(sorted(timed))) if timed else ""
+    untimed = UNTIMED.format(sizes=", ".join(sorted(timed))) if timed else ""
+    return " ".join(filter(None, (TRAINING if training else "", untimed)))
 
 
 @cache
@@ -487,7 +497,13 @@ def apply_all(
     found = _equal_modules(model, kernel, class_name, declared_sizes=declared_sizes)
     kernels = dict.fromkeys(found.parameters, kernel)
     applied = apply(model, kernels, found.parameters, found.free)
-    return replace(applied, refused=found.refused)
+    return replace(applied if kernels else with_nothing(applied), refused=found.refused)
+
+
+def with_nothing(applied: Applied) -> Applied:
+    """`applied`, of no kernel, which says so: whoever asked for some believes that they run."""
+    _warn_once(NOTHING)
+    return replace(applied, note=NOTHING)
 
 
 def apply_whole(

@@ -93,3 +93,19 @@ def test_no_variable_has_the_name_of_another_parameter() -> None:
     other = x + 2
     inputs = called(found, tables, mask_value=x, mask_0=other)
     assert inputs == list(map(id, (*tables, x, other)))
+
+
+class Masked(nn.Module):
+    """Verified with a mask, called without."""
+
+    def forward(self, x, mask=None, scale=None):
+        return x if mask is None else x * mask
+
+
+def test_none_for_a_tensor_that_was_given_is_refused_by_its_name() -> None:
+    x, (mask, _) = given()
+    found = signature(Masked(), x, mask)
+    assert ", ".join(found.parameters) == "x, mask=None, scale=None"
+    assert called(found, x, mask=mask) == [id(x), id(mask)]
+    with pytest.raises(ValueError, match="mask is None; Verified"):
+        called(found, x)

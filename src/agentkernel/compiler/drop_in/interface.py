@@ -21,7 +21,7 @@ import torch
 from agentkernel.compiler.drop_in.envelope import differs, refusal
 from agentkernel.compiler.emit import Names, identifier
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.domain.problem import DataStructure, ScalarSpec
+from agentkernel.domain.problem import DataStructure, InputSpec, ScalarSpec
 from agentkernel.tools.judge.cases.layouts import dense_order, in_order
 from agentkernel.tools.judge.cases.shapes import scaled
 from agentkernel.tools.problem.attributes import preserve_attributes
@@ -281,7 +281,8 @@ def signature_of(loaded: LoadedProblem, names: Names, count: int, constant: str)
         keys = [key[1:-1] for key in by_name.keys]
         keywords = dict(zip(keys, by_name.items, strict=True))
     said = {item.name for item in (*places, *named)} | set(keywords)
-    writer = _Writer(names, constant, said)
+    specs = loaded.problem.shape_sets[0].inputs
+    writer = _Writer(names, constant, said, specs)
     positional: list[tuple[str, str | None]] = []
     for index, item in enumerate(given):
         known = places[index] if index < len(places) else None
@@ -359,8 +360,16 @@ def _callers_name(wanted: str, name: str) -> str:
 class _Writer:
     """Names the parameters, and writes what takes them apart."""
 
-    def __init__(self, names: Names, constant: str, parameters: Collection[str]) -> None:
-        """`parameters` of the original, whose names no other variable may have."""
+    def __init__(
+        self,
+        names: Names,
+        constant: str,
+        parameters: Collection[str],
+        specs: Sequence[InputSpec],
+    ) -> None:
+        """`parameters` of the original, whose names no other variable may have; `specs` of the
+        inputs from left to right."""
+        self._specs = specs
         self._names = names
         self._constant = constant
         self._parameters = parameters
@@ -384,13 +393,18 @@ class _Writer:
             found = self._names.unique(identifier(wanted))
         return found
 
+    def _is_scalar(self) -> bool:
+        """Whether the next input is none that a tensor stands for."""
+        place = len(self.inputs)
+        return place >= len(self._specs) or isinstance(self._specs[place], ScalarSpec)
+
     def _take(
         self, key: str, name: str, path: str, structure: DataStructure, default: str | None
     ) -> str:
         """`key` is what callers say, `name` what forward does."""
         if name != key:
             self._lines.append(f"{name} = {key}")
-        if structure.kind != "tensor" and default == "None":
+        if default == "None" and not (structure.kind == "tensor" and self._is_scalar()):
             self._lines += refusal([f"{name} is None"], f"{key} is None", self._constant)
         self._fill(name, path, structure)
         return key
