@@ -196,6 +196,13 @@ def test_undo_and_redo_settings(ran: Session) -> None:
     assert ran.settings.goals.precision == "tf32"
 
 
+def test_more_steps_than_there_were_are_not_undone(ran: Session) -> None:
+    """Going to the very beginning would leave every candidate behind."""
+    before = ran.tree.place
+    assert "can be undone" in text_of(ran.do(Undo(steps=99)))
+    assert ran.tree.place == before
+
+
 def test_compare_concludes_from_measured_intervals(ran: Session) -> None:
     (reply,) = ran.say("compare c1 and c3")
     assert isinstance(reply, Compared)

@@ -124,6 +124,9 @@ def undo(work: SessionState, intent: Undo) -> Reply:
     """So many places back."""
     if work.tree.at == 0:
         return not_possible("Nothing to undo: this is where the session began.")
+    if intent.steps > work.tree.at:
+        most = "one step" if work.tree.at == 1 else f"{work.tree.at} steps"
+        return not_possible(f"{intent.steps} steps are more than there were: {most} can be undone.")
     before = work.place
     work.tree = tree.undo(work.tree, intent.steps)
     return PositionChanged(place=work.place, text=_moved_words(work, before))
