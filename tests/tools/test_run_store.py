@@ -30,6 +30,7 @@ from agentkernel.tools.run_store import (
     create_run,
     find_kernel_run,
     find_run,
+    is_unfinished,
     list_runs,
     lock_run,
     open_run,
@@ -479,3 +480,24 @@ def test_who_works_on_a_run_and_at_what_is_known(tmp_path: Path) -> None:
         assert work_at(store) == (os.getpid(), "")
     assert work_at(store) is None
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("result", "unfinished"),
+    [
+        (None, True),
+        ('{"status": "kept_original", "interrupted": true}', True),
+        ('{"status": "kept_original", "interrupted": false}', False),
+        ('{"status": "kept_original"}', False),
+        ("[", True),
+        ("3", True),
+    ],
+)
+def test_the_runs_own_result_says_whether_it_ended(
+    tmp_path: Path, result: str | None, unfinished: bool
+) -> None:
+    assert not is_unfinished(tmp_path)  # it is no folder of a run that can go on
+    (tmp_path / "checkpoint.sqlite").touch()
+    if result is not None:
+        (tmp_path / "result.json").write_text(result)
+    assert is_unfinished(tmp_path) is unfinished

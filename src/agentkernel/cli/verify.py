@@ -14,8 +14,8 @@ from agentkernel.cli.options import VerifyFlags
 from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import print_json
-from agentkernel.tools.certificate.record import is_unfinished
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
+from agentkernel.tools.run_store import is_unfinished
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
 NOT_TIMED = "but its measured times were not replayed"
@@ -48,7 +48,7 @@ def verify(flags: VerifyFlags) -> None:
 def _ending(found: Replay, code: int) -> str:
     if found.status == "failed" and found.holds:
         return "untouched, but of a failed run: it hands nothing over"
-    if code == 0 and found.nothing and is_unfinished(Path(found.certificate)):
+    if code == 0 and found.nothing and is_unfinished(Path(found.certificate).parent):
         return f"holds so far: the run is unfinished. Next: agentkernel resume {found.run}"
     if code == 0 and found.nothing:
         return "holds: a baseline was kept, nothing is handed over"

@@ -30,7 +30,7 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.storage.source_text import check_one_reading, compile_source, read_literal
 from agentkernel.swap.free_sizes import FreeForms, free_forms
-from agentkernel.tools.certificate.record import hash_errors, is_unfinished, read_certificate
+from agentkernel.tools.certificate.record import hash_errors, read_certificate
 from agentkernel.tools.problem.arguments import called_flat, identifiers
 from agentkernel.tools.problem.call_arguments import BoundCall, describe
 from agentkernel.tools.problem.capture import capture
@@ -41,6 +41,7 @@ from agentkernel.tools.problem.graph_identity import (
 )
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.problem.module_graph import problem_graph
+from agentkernel.tools.run_store import is_unfinished
 
 if TYPE_CHECKING:
     from torch import nn
@@ -370,7 +371,7 @@ def kernel_of_run(certificate: Path) -> Kernel:
             + " Next: agentkernel runs"
         )
     if found.candidate_source is None or found.candidate_sha256 is None:
-        if is_unfinished(certificate):
+        if is_unfinished(certificate.parent):
             raise KernelRefused(
                 f"Run {found.run!r} is unfinished: there is no kernel to put in yet. "
                 f"Expected one that has ended. Next: agentkernel resume {found.run}"

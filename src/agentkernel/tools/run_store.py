@@ -461,6 +461,13 @@ def _status_line(path: Path) -> _StatusLine | None:
     return None
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Whether `folder` is that of a run that has not come to its end: it is at work, was
+    interrupted, or was killed."""
+    found = _status_line(folder / "result.json")
+    return (folder / "checkpoint.sqlite").is_file() and (found is None or found.interrupted)
+
+
 def _failed_at_once(folder: Path) -> bool:
     """Whether the run failed for good with nothing drafted, as where its inputs do not fit."""
     found = _status_line(folder / "result.json")

@@ -132,18 +132,6 @@ def read_certificate_file(path: Path) -> CertificateFile:
     return CertificateFile(certificate, signature, state)
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether the certificate at `path` lies in the folder of a run that has not come to its end:
-    it is at work, was interrupted, or was killed."""
-    if not path.with_name("checkpoint.sqlite").is_file():
-        return False
-    try:
-        told = json.loads(read_regular_text(path.with_name("result.json")))
-    except (OSError, ValueError):
-        return True
-    return not isinstance(told, dict) or bool(told.get("interrupted"))
-
-
 def drop_in_name(problem: Problem) -> str:
     """`layernorm_optimized.py`."""
     return f"{fit_file_name(Path(problem.path).stem or problem.name)}_optimized.py"

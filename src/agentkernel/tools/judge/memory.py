@@ -471,7 +471,6 @@ def _uncut(held: Footprint, room: FreeMemory, reason: str) -> MemoryPlan:
 POLL_S = 0.02
 """A look takes a millisecond of the judge's own interpreter: every 4 ms they took a tenth of a
 judgement (llama_block, H200)."""
-HELD = ("reserved_bytes", "allocated_bytes")
 WORTH_BYTES = 1 << 30
 """A plan of less is not held against anything: contexts and allocators' blocks weigh more."""
 
@@ -529,10 +528,11 @@ def free_memory_reader(device: str) -> Callable[[], int] | None:
 
     def free() -> int:
         # memory_reserved() and memory_allocated() flatten and sort all of it: 0.4 ms each.
-        held = torch.cuda.memory_stats_as_nested_dict()
-        if not held:  # nothing was allocated yet
-            return int(torch.cuda.mem_get_info()[0])
-        reserved, allocated = (held[name]["all"]["current"] for name in HELD)
-        return int(torch.cuda.mem_get_info()[0]) + int(reserved) - int(allocated)
+        held = torch.cuda.memory_stats_as_nested_dict()  # empty before the first allocation
+        reserved, allocated = (
+            int(held[name]["all"]["current"]) if held else 0
+            for name in ("reserved_bytes", "allocated_bytes")
+        )
+        return int(torch.cuda.mem_get_info()[0]) + reserved - allocated
 
     return free

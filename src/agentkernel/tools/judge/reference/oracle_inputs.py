@@ -344,12 +344,11 @@ class OracleInputs:
         """True where a GPU's reference may end the whole process, by an index past a smaller table
         or one that it counts together, or by an assertion that NaN fails: the CPU tries those
         first."""
-        if self._counts_places and case.distribution not in USUAL:
-            return self._settings.device == "cuda"
         small = case.shape.origin != "declared"
         indexed = self._looks_up or _has_integers(case)
         checked = self._checks_values and case.distribution in SPECIALS
-        unusual = bool(case.edge) or (small and (indexed or checked))
+        counted = self._counts_places and case.distribution not in USUAL
+        unusual = bool(case.edge) or counted or (small and (indexed or checked))
         return self._settings.device == "cuda" and unusual
 
 
@@ -380,10 +379,19 @@ class Scores(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func is torch.nn.functional.scaled_dot_product_attention:
             named = dict(zip(("query", "key"), args, strict=False)) | kwargs
-            longest = (longest_row(named[name]) for name in ("query", "key"))
-            bound = math.prod(longest)
-            self.overflow |= torch.finfo(torch.float32).max < bound < math.inf
+            both = [named[name] for name in ("query", "key")]
+            # Of usual values the largest say so, with no fp64 copy of what may be gigabytes.
+            if both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX:
+                self.overflow |= FP32_MAX < math.prod(map(longest_row, both)) < math.inf
         return func(*args, **kwargs)
+
+
+FP32_MAX = torch.finfo(torch.float32).max
+
+
+def largest(value: torch.Tensor) -> float:
+    """The largest absolute value."""
+    return max(map(abs, map(float, torch.aminmax(value)))) if value.numel() else 0.0
 
 
 def longest_row(value: torch.Tensor) -> float:
