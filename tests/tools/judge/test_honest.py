@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from agentkernel.tools.judge.cases.patterns import sparse
 from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from agentkernel.tools.judge.comparison.errors import HONEST, Leeway, errors
 from agentkernel.tools.judge.reference.oracle import call_reference
@@ -191,3 +192,39 @@ def test_the_place_of_the_maximum_of_a_row_of_nan_is_any():
     assert judged(model, [x], moved).mismatch is None
     moved[0] = (moved[0] + 1) % 5
     assert judged(model, [x], moved).mismatch is not None
+
+
+def attention_in_blocks(given, keys, forgotten):
+    """As a fused kernel of fp16 has it: weights rounded against the largest score so far, `keys` at
+    a time, the last `forgotten` left out."""
+    query, key, value, bias = (item.float() for item in given)
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5 + bias
+    top = torch.full_like(scores[..., :1], -1e30)
+    total, found = torch.zeros_like(top), torch.zeros_like(query)
+    end = scores.shape[-1] - forgotten
+    for start in range(0, end, keys):
+        part = slice(start, min(start + keys, end))
+        highest = torch.maximum(top, scores[..., part].amax(-1, keepdim=True))
+        weights, less = (scores[..., part] - highest).exp(), (top - highest).exp()
+        total = total * less + weights.sum(-1, keepdim=True)
+        found = found * less + weights.half().float() @ value[..., part, :]
+        top = highest
+    return (found / total).half()
+
+
+def test_attention_may_round_its_weights_and_may_not_forget_a_key():
+    """Where nearly all weight lies on a key without a value, the rounding of the other weights is
+    all that there is."""
+    generator = torch.Generator().manual_seed(15)
+
+    def drawn(*shape):
+        return sparse(torch.randn(*shape, generator=generator), generator, 16.0).half()
+
+    given = [*(drawn(1, 2, 577, 64) for _ in range(3)), drawn(1, 2, 577, 577)]
+
+    def attend(query, key, value, bias):
+        return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+
+    model = Function(attend)
+    assert judged(model, given, attention_in_blocks(given, 32, 0)).mismatch is None
+    assert judged(model, given, attention_in_blocks(given, 32, 1)).mismatch is not None

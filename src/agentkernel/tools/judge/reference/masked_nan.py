@@ -14,6 +14,12 @@ from typing import cast
 import torch
 from torch.overrides import TorchFunctionMode
 
+from agentkernel.tools.judge.reference.attention import (
+    attention_arguments,
+    operands,
+    scores_of,
+)
+
 STAND_INS = (0.625, -0.75, 2.5, -3.25)
 """Finite values in place of NaN and infinity, of both signs and several sizes."""
 GOLDEN = 0.6180339887
@@ -100,32 +106,16 @@ class MaskedKeysRemoved(TorchFunctionMode):
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`, or masked attention by its definition."""
-        kwargs = dict(kwargs or {})
-        if func is not torch.nn.functional.scaled_dot_product_attention:
-            return func(*args, **kwargs)
-        named = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
-        keep = named.get("attn_mask")
-        if len(args) > 4 or (keep is None and not named.get("is_causal")):
-            return func(*args, **kwargs)
-        if isinstance(keep, torch.Tensor) and keep.dtype != torch.bool:
-            return func(*args, **kwargs)
+        named = attention_arguments(func, args, kwargs or {})
+        keep = named.get("attn_mask") if named is not None else None
+        masked = keep.dtype == torch.bool if isinstance(keep, torch.Tensor) else False
+        if named is None or not (masked or (keep is None and named.get("is_causal"))):
+            return func(*args, **(kwargs or {}))
         self.seen = True
-        return _attend(named, keep)
-
-
-def _attend(named: Mapping[str, object], keep: torch.Tensor | None) -> torch.Tensor:
-    query, key, value = (cast("torch.Tensor", named[x]) for x in ("query", "key", "value"))
-    if named.get("enable_gqa"):
-        key, value = (
-            item.repeat_interleave(query.shape[-3] // item.shape[-3], -3) for item in (key, value)
-        )
-    scale = cast("float | None", named.get("scale")) or query.shape[-1] ** -0.5
-    scores = query @ key.transpose(-1, -2) * scale
-    if keep is None:
-        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    scores = scores.masked_fill(~keep, -torch.inf)
-    nothing = (scores == -torch.inf).all(-1, keepdim=True)
-    return torch.where(nothing, 0.0, scores.softmax(-1)) @ value
+        query, key, value = operands(named)
+        scores = scores_of(named, query, key)
+        nothing = (scores == -torch.inf).all(-1, keepdim=True)
+        return torch.where(nothing, 0.0, scores.softmax(-1)) @ value
 
 
 def without_masked_keys(

@@ -41,6 +41,7 @@ from agentkernel.tools.judge.comparison.compare import OutputValues, compare_out
 from agentkernel.tools.judge.comparison.errors import specials
 from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.execution.tracer import differs, random_state
+from agentkernel.tools.judge.reference.attention import attention_arguments
 from agentkernel.tools.judge.reference.oracle import (
     POWERS,
     Answer,
@@ -376,14 +377,13 @@ class Scores(TorchFunctionMode):
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`."""
-        kwargs = dict(kwargs or {})
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            named = dict(zip(("query", "key"), args, strict=False)) | kwargs
-            both = [named[name] for name in ("query", "key")]
+        named = attention_arguments(func, args, kwargs or {})
+        if named is not None:
+            both = [cast("torch.Tensor", named[name]) for name in ("query", "key")]
             # Of usual values the largest say so, with no fp64 copy of what may be gigabytes.
             if both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX:
                 self.overflow |= FP32_MAX < math.prod(map(longest_row, both)) < math.inf
-        return func(*args, **kwargs)
+        return func(*args, **(kwargs or {}))
 
 
 FP32_MAX = torch.finfo(torch.float32).max

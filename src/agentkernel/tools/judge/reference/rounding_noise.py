@@ -26,6 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.tools.judge.cases.layouts import copied
+from agentkernel.tools.judge.reference.attention import NarrowWeights
 from agentkernel.tools.judge.reference.oracle import as_float64, in_float64, value_as_float64
 
 if TYPE_CHECKING:
@@ -112,6 +113,14 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._rounds = rounds
         self._times = times
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    @contextlib.contextmanager
+    def by_definition(self) -> Iterator[None]:
+        """Attention inside is made of operators that this mode sees."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with sdpa_kernel(SDPBackend.MATH), NarrowWeights(self._seed, self._times):
+            yield
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
@@ -401,7 +410,7 @@ def evaluate(
     model: nn.Module,
     inputs: Sequence[object],
     training: bool,
-    mode: TorchDispatchMode,
+    mode: RoundingNoise,
     *,
     double: bool = False,
 ) -> list[object] | None:
@@ -412,7 +421,7 @@ def evaluate(
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
     given = [value_as_float64(item) if double else item for item in given]
     asked = as_float64(model) if double else copy.deepcopy(model)
-    exact = in_float64() if double else _by_definition(model)
+    exact = in_float64() if double else _by_definition(model, mode)
     try:
         with torch.no_grad(), exact, mode:
             leaves, _ = tree_flatten(asked.train(training)(*given))
@@ -426,19 +435,16 @@ def with_rounding_noise(
     seed: int, rounds: frozenset[str] = frozenset(), times: float = 1.0
 ) -> Iterator[None]:
     """What runs inside is an honest evaluation, moved `times` over; attention by its definition."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(SDPBackend.MATH), RoundingNoise(seed, rounds, times):
+    mode = RoundingNoise(seed, rounds, times)
+    with mode.by_definition(), mode:
         yield
 
 
 @contextlib.contextmanager
-def _by_definition(model: nn.Module) -> Iterator[None]:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
+def _by_definition(model: nn.Module, mode: RoundingNoise) -> Iterator[None]:
     recurrent = any(isinstance(item, torch.nn.RNNBase) for item in model.modules())
     with contextlib.ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(mode.by_definition())
         if recurrent:
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
             stack.enter_context(warnings.catch_warnings())
