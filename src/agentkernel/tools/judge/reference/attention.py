@@ -89,7 +89,7 @@ class NarrowWeights(TorchFunctionMode):
         backwards = self._seed // len(BLOCKS) % 2 == 1
         found = scores.flip(-1) if backwards else scores
         found = torch.nn.functional.pad(found, (0, -keys % block), value=-torch.inf)
-        found = found.unflatten(-1, (-1, block)).amax(-1).cummax(-1).values
+        found = found.reshape(*found.shape[:-1], -1, block).amax(-1).cummax(-1).values
         found = torch.where(found == -torch.inf, 0.0, found)
         generator = torch.Generator(device=scores.device).manual_seed(13 + 104_729 * self._seed)
         found = found + torch.rand(found.shape, generator=generator, device=scores.device)
