@@ -44,6 +44,13 @@ CALLS: dict[str, tuple[Call, str]] = {
     "nearest": (
         lambda x, grid: F.grid_sample(x, grid, "nearest", "border", False), "1 2 a b,1 3 c 2",
     ),
+    "sampled nearest": (
+        lambda x, grid: F.grid_sample(x, grid, "nearest", align_corners=True), "2 2 a b,2 3 c 2",
+    ),
+    "sampled bicubic": (
+        lambda x, grid: F.grid_sample(x, 2 * grid, "bicubic", align_corners=False),
+        "1 1 a b,1 2 c 2",
+    ),
     "channels": (lambda x: F.channel_shuffle(x, 2) * 2.0, "2 2*a b 3"),
     "glu": (lambda x: F.glu(x, 1), "a 2*b 3"),
     "poisson": (lambda x, y: F.poisson_nll_loss(x, y.abs()), "a b,a b"),
@@ -104,6 +111,17 @@ def test_infinities_are_weighted_as_eager_weighs_them(box: Sandboxed) -> None:
     x[0, 0, 1, 1:3] = math.inf
     x[0, 1, 3] = -math.inf
     box.check(text, module, [x])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_a_place_outside_of_an_image_is_zero_whatever_its_corner_is(
+    box: Sandboxed, mode: str
+) -> None:
+    module = functional(lambda x, grid: F.grid_sample(x, grid, mode, align_corners=False)).eval()
+    image, grid = torch.ones(1, 2, 9, 8), torch.rand(1, 6, 5, 2) * 0.5 + 1.5
+    text = written(module, (image, grid), "looped")
+    image[0, :, 0, 0] = torch.tensor([math.inf, math.nan])
+    box.check(text, module, [image, grid])
 
 
 def call_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[fx.Node, dict[str, int]]:

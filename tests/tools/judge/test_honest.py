@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._decomp import decomposition_table
 
 from agentkernel.tools.judge.cases.patterns import sparse
 from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
@@ -228,3 +229,35 @@ def test_attention_may_round_its_weights_and_may_not_forget_a_key():
     model = Function(attend)
     assert judged(model, given, attention_in_blocks(given, 32, 0)).mismatch is None
     assert judged(model, given, attention_in_blocks(given, 32, 1)).mismatch is not None
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_coordinates_of_an_interpolation_may_be_rounded_otherwise(mode):
+    """Near the middle of an image a coordinate keeps few digits of a tiny place on the grid, which
+    is all that there is of it where the pixels around it cancel."""
+    generator = torch.Generator().manual_seed(5)
+    image = torch.randn(1, 3, 1024, 1024, generator=generator)
+    image[:, 1, :, 512:] = 1e-3 * image[:, 1, :, 512:] - image[:, 1, :, :512].flip(-1)
+    grid = 1e-6 * torch.randn(1, 64, 64, 2, generator=generator)
+
+    def sample(image, grid):
+        return nn.functional.grid_sample(image, grid, mode, align_corners=False)
+
+    def by_centres(image, grid):
+        sampled = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
+        return sampled(image, grid, 0 if mode == "bilinear" else 2, 0, False)
+
+    known = Population(Function(sample), [image, grid], False)
+    leeway = Leeway(honest=known.honest(0), further=known.honest(0, HONEST))
+    oracle = sample(image.double(), grid.double())
+    one, other = (known.honest(0)(draw)[:, 1] for draw in (1, 2))
+    # The kernel of a CPU is as far off as they are: that of a GPU, which multiplies and adds in one
+    # step, is not.
+    assert 1e-3 < (one - other).norm() / oracle[:, 1].norm() < 0.5
+
+    def mismatch(found):
+        values = OutputValues(found, oracle.float(), oracle)
+        return compare_output("tiny", 0, values, "strict", leeway).mismatch
+
+    assert mismatch(by_centres(image, grid)) is None
+    assert mismatch(by_centres(image, grid + 2e-6)) is not None

@@ -16,10 +16,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from agentkernel.compiler.ir import Expr
+from agentkernel.compiler.lowering.grid_sample import grid_sampler_2d
 from agentkernel.tools.problem.composite_operators import RECURRENT
 
 MOST_OPERATORS = 400
 """Of one call: a bicubic sample of a grid takes about 300; more would be no readable kernel."""
+
+OURS: dict[object, Callable[..., object]] = {
+    torch.ops.aten.grid_sampler_2d.default: grid_sampler_2d
+}
+"""Instead of PyTorch's."""
 
 
 def decomposition(
@@ -68,10 +74,10 @@ def _kept_whole(target: torch._ops.OpOverload) -> bool:
 def _table(
     known: frozenset[str], target: torch._ops.OpOverload
 ) -> dict[torch._ops.OpOverload, Callable[..., object]]:
-    """PyTorch's decompositions, without those of known operators other than `target`."""
+    """PyTorch's decompositions, and ours, without those of known operators other than `target`."""
     return {
         op: function
-        for op, function in decomposition_table.items()
+        for op, function in (decomposition_table | OURS).items()
         if isinstance(op, torch._ops.OpOverload)
         and (op is target or not (str(op) in known or _is_mutable(op)))
     }
