@@ -18,12 +18,12 @@ from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.reference import oracle_inputs
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
-    Scores,
+    KernelsDiffer,
     WideProducts,
-    attends,
     checks_values,
     counts_places,
     rehearse,
+    varies,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
@@ -92,14 +92,24 @@ def test_scores_past_fp32_are_asked_of_nobody(captured: Callable[..., Captured])
     """A CPU's attention makes numbers of scores of 1e60 as they overflow, other kernels NaN: the
     next smaller values are asked instead."""
     graph = captured("nn.functional.scaled_dot_product_attention(x, x, x)")
-    assert attends(graph)
-    assert not attends(captured("torch.softmax(x @ x.mT, -1) @ x"))
+    assert varies(graph)
+    assert not varies(captured("torch.softmax(x @ x.mT, -1) @ x"))
     attention = torch.nn.functional.scaled_dot_product_attention
     for size, past in ((1e15, False), (1e25, True), (float("inf"), False)):
         x = torch.full((1, 2, 3, 8), size)
-        with Scores() as scores:
+        with KernelsDiffer() as looked:
             attention(x, key=x, value=x)
-        assert scores.overflow is past
+        assert bool(looked.why) is past
+
+
+def test_places_that_are_no_numbers_are_asked_of_no_cpu(captured: Callable[..., Captured]) -> None:
+    """What a GPU takes for a place outside of the image is NaN on a CPU."""
+    assert varies(captured("nn.functional.grid_sample(x[:, None], x[:, :, None, :2])"))
+    image = torch.full((1, 1, 3, 3), float("nan"))
+    for size, differ in ((1e30, False), (float("inf"), True), (float("nan"), True)):
+        with KernelsDiffer() as looked:
+            nn.functional.grid_sample(image, grid=torch.full((1, 2, 2, 2), size))
+        assert bool(looked.why) is differ
 
 
 class Dtypes(TorchDispatchMode):  # type: ignore[misc,no-untyped-call]

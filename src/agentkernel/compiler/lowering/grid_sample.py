@@ -66,7 +66,9 @@ def grid_sampler_2d(
 
 
 def _clamped(place: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of pixels (int64), 0 for those outside, and which are inside."""
+    """The numbers of pixels (int64), 0 for those outside, and which are inside: NaN as well, which
+    then makes NaN of the pixel, as on a GPU."""
+    place = torch.where(place.isnan(), 0, place)
     inside = (place >= 0) & (place < size)
     return torch.where(inside, place, 0).to(torch.int64), inside
 

@@ -117,7 +117,7 @@ class OracleInputs:
         self._notes = notes
         self._looks_up = indexes_elements(captured)
         self._counts_places = counts_places(captured)
-        self._attends = attends(captured)
+        self._varies = varies(captured)
         self._checks_values = checks_values(captured)
         self._indices = index_inputs(captured)
         self._loaded = loaded
@@ -328,10 +328,10 @@ class OracleInputs:
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
-            with Scores() if self._attends else nullcontext() as scores:
+            with KernelsDiffer() if self._varies else nullcontext() as looked:
                 answer = call_reference(model, inputs, case.training, self.elementwise)
-            if scores is not None and scores.overflow:
-                return NotApplicable("scores of its attention are past the range of fp32")
+            if looked is not None and looked.why:
+                return NotApplicable(looked.why)
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
                 known = Population(model, inputs, case.training, self.permitted)
@@ -360,18 +360,21 @@ def indexes_elements(captured: Captured) -> bool:
     return any(word in name for name in names for word in LOOKUPS)
 
 
-def attends(captured: Captured) -> bool:
-    """True where the graph calls torch's own attention."""
-    return any("scaled_dot_product" in str(node.target) for node in captured.graph.graph.nodes)
+def varies(captured: Captured) -> bool:
+    """True where the graph calls what `KernelsDiffer` looks at."""
+    names = [str(node.target) for node in captured.graph.graph.nodes]
+    return any("scaled_dot_product" in name or "grid_sampler" in name for name in names)
 
 
-class Scores(TorchFunctionMode):
-    """Looks whether finite queries and keys have scores that fp32 cannot hold. What eager makes of
-    these depends on the kernel that it has at hand: on a CPU numbers, elsewhere NaN."""
+class KernelsDiffer(TorchFunctionMode):
+    """Looks whether what eager makes of its values depends on the kernel that it has at hand, and
+    keeps why: attention whose finite queries and keys have scores that fp32 cannot hold (on a CPU
+    numbers, elsewhere NaN), and on a CPU a grid of places that are no numbers (NaN there, while a
+    GPU takes an infinite one for a place outside of the image)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.overflow = False
+        self.why = ""
 
     def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
@@ -381,8 +384,13 @@ class Scores(TorchFunctionMode):
         if named is not None:
             both = [cast("torch.Tensor", named[name]) for name in ("query", "key")]
             # Of usual values the largest say so, with no fp64 copy of what may be gigabytes.
-            if both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX:
-                self.overflow |= FP32_MAX < math.prod(map(longest_row, both)) < math.inf
+            past = both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX
+            if past and FP32_MAX < math.prod(map(longest_row, both)) < math.inf:
+                self.why = "scores of its attention are past the range of fp32"
+        if func in (torch.nn.functional.grid_sample, torch.grid_sampler):
+            grid = args[1] if len(args) > 1 else (kwargs or {})["grid"]
+            if grid.device.type == "cpu" and not bool(grid.isfinite().all()):
+                self.why = "places on its grid are no numbers, of which CPU and GPU differ"
         return func(*args, **(kwargs or {}))
 
 
