@@ -104,11 +104,13 @@ def test_scores_past_fp32_are_asked_of_nobody(captured: Callable[..., Captured])
 
 def test_places_that_are_no_numbers_are_asked_of_no_cpu(captured: Callable[..., Captured]) -> None:
     """What a GPU takes for a place outside of the image is NaN on a CPU."""
-    assert varies(captured("nn.functional.grid_sample(x[:, None], x[:, :, None, :2])"))
+    sampled = "nn.functional.grid_sample(x[:, None], x[:, :, None, :2], align_corners=True)"
+    assert varies(captured(sampled))
     image = torch.full((1, 1, 3, 3), float("nan"))
     for size, differ in ((1e30, False), (float("inf"), True), (float("nan"), True)):
         with KernelsDiffer() as looked:
-            nn.functional.grid_sample(image, grid=torch.full((1, 2, 2, 2), size))
+            grid = torch.full((1, 2, 2, 2), size)
+            nn.functional.grid_sample(image, grid=grid, align_corners=True)
         assert bool(looked.why) is differ
 
 
