@@ -17,8 +17,8 @@ from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.reference import oracle_inputs
 from agentkernel.tools.judge.reference.oracle_inputs import (
-    OracleInputs,
     KernelsDiffer,
+    OracleInputs,
     WideProducts,
     checks_values,
     counts_places,
