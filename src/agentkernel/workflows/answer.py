@@ -168,7 +168,7 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     where nothing is handed over."""
     if result.candidate is None:
         return []
-    rows = [("use it", f"from {Path(result.candidate).stem} import ModelNew")]
+    rows = [("use it", _import_of(Path(result.candidate)))]
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
         folder = relative_path(str(Path(result.certificate).parent))
         rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
@@ -176,17 +176,27 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     return [*rows, ("holds for", held)] if held else rows
 
 
+def _import_of(path: Path) -> str:
+    """The line that imports the drop-in from the working folder."""
+    line = f"from {path.stem} import ModelNew"
+    folder = relative_path(str(path.parent))
+    if folder in ("", ".") or not path.stem.isidentifier():
+        return line
+    return f"import sys; sys.path.append({folder!r}); {line}"
+
+
 def holds_for(result: Result, verdict: Verdict | None) -> str:
-    """`eval mode only, forward only, free sizes (5 judged)`; "" for what nobody knows."""
+    """`forward only, free sizes (5 judged), eval mode only (...)`; "" for what nobody knows."""
     if verdict is None:
         return "the declared sizes only: at others it raises" if result.declared_sizes else ""
-    parts = ["eval mode only"] if verdict.eval_only else []
-    parts.append("forward and gradients" if verdict.gradients else "forward only")
+    parts = ["forward and gradients" if verdict.gradients else "forward only"]
     sizes = len({case.shapes for case in verdict.cases})
     if verdict.declared_sizes:
         parts.append("the declared sizes only: at others it raises")
     elif sizes > 1:
         parts.append(f"free sizes ({sizes} judged)")
+    if verdict.eval_only:
+        parts.append("eval mode only (an applied model that trains runs its own modules)")
     return ", ".join(parts)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from agentkernel.cli.rendering.answer import answer
@@ -9,7 +13,7 @@ from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.formatting import counted
 from agentkernel.domain.verdict import CaseResult, Verdict
-from agentkernel.workflows.answer import fastest_baseline, holds_for
+from agentkernel.workflows.answer import fastest_baseline, holds_for, use_lines
 from agentkernel.workflows.outcome import Result
 from tests.cli.run_events import result
 from tests.workflows.fakes import mismatch, verdict
@@ -148,7 +152,10 @@ def case(shapes: str) -> CaseResult:
     [
         ({}, "forward only"),
         ({"gradients": True}, "forward and gradients"),
-        ({"eval_only": True}, "eval mode only, forward only"),
+        (
+            {"eval_only": True},
+            "forward only, eval mode only (an applied model that trains runs its own modules)",
+        ),
         ({"cases": (case("a"), case("b"), case("b"))}, "forward only, free sizes (2 judged)"),
         (
             {"cases": (case("a"), case("b")), "declared_sizes": True},
@@ -166,6 +173,21 @@ def test_it_says_what_a_drop_in_holds_for(changes: dict[str, object], words: str
         gate="accepted",
     ).evolve(**changes)
     assert holds_for(result(), verdict) == words
+
+
+def test_the_import_works_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run as it is printed, beside the drop-in, above it and elsewhere."""
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models" / "norm_optimized.py"
+    path.write_text("class ModelNew: pass\n")
+    for folder in (tmp_path / "models", tmp_path, tmp_path.parent):
+        monkeypatch.chdir(folder)
+        (name, line), *_ = use_lines(result(candidate=str(path)), None)
+        assert name == "use it"
+        subprocess.run([sys.executable, "-c", line], check=True, cwd=folder)
+        assert ("sys.path" in line) == (folder != path.parent)
 
 
 def test_a_name_stands_once_with_its_count() -> None:
