@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.loading import load_problem
 from tests.cli.commands import Cli
 
 HEAD = "import torch\nfrom torch import nn\n"
@@ -201,6 +203,19 @@ def test_no_such_file_in_a_real_process(tmp_path: Path) -> None:
         "agentkernel: No such file: 'nowhere.py'. Expected a Python file with a torch module. "
         "Next: check the path."
     ]
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    for names in ((), ("norm.py", "zero.py")):
+        for name in names:
+            (tmp_path / name).write_text("")
+        with pytest.raises(ProblemError) as caught:
+            load_problem(str(tmp_path))
+        likely = tmp_path / (names[0] if names else "model.py")
+        assert str(caught.value) == (
+            f"{str(tmp_path)!r} is a folder. Expected a Python file with a torch module. "
+            f"Next: name one of its files, as {str(likely)!r}."
+        )
 
 
 @pytest.mark.slow

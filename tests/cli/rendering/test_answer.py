@@ -197,5 +197,20 @@ def test_a_name_stands_once_with_its_count() -> None:
 def test_a_mismatch_is_shown_with_as_many_digits_as_tell_the_values_apart() -> None:
     failure = mismatch().evolve(expected=-1.0431502151653564, found=-1.043148159980774)
     lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
-    assert "  expected: -1.04315" in lines
-    assert "  found: -1.043148" in lines
+    assert f"  at {list(failure.first_index)}: -1.043148 where -1.04315 is right" in lines
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place"),
+    [
+        ("all", "all of the output"),
+        ("nan", "nan, first at [0, 1], 10% of the elements"),
+        ("scattered", "scattered, 10.00% of the elements, first at [0, 1]"),
+    ],
+)
+def test_wrong_values_are_told_in_sentences(pattern: str, place: str) -> None:
+    changed = {"pattern": pattern, "wrong_share": 0.1, "first_index": (0, 1), "output": 2}
+    found = verdict(Candidate(source="x", coder="", round=0), failure=mismatch().evolve(**changed))
+    lines = verdict_lines(found)
+    assert f"  output 2 is wrong: {place}" in lines
+    assert any(line.startswith(f"  Next: fix that; --seed {found.seed} ") for line in lines)

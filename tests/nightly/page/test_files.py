@@ -142,7 +142,7 @@ def test_what_was_left_out_for_its_outputs_is_told_apart_from_what_did_not_help(
 
 def test_a_quiet_night_says_so() -> None:
     text = markdown(night(24), compare_nights(night(), night(24)))
-    assert text.startswith("### transformers: No regression, everything verified\n")
+    assert text.startswith("### transformers: No regression, all kernels verified\n")
     assert f"Nothing changed beyond noise since night {night().id}." in text
 
 

@@ -280,3 +280,13 @@ def test_the_quantile_of_a_large_tensor_is_that_of_a_sample():
         truth = oracle[: piece.numel()]
         tally.add(truth + piece, truth, truth)
     assert 1e8 * tally.errors(0).element / off.numel() == pytest.approx(0.999, abs=1e-6)
+
+
+def test_the_element_that_is_named_is_what_made_the_error_infinite():
+    oracle = torch.linspace(1, 2, 64, dtype=torch.float64)
+    found = (oracle * 1.001).float()
+    found[40] = math.nan
+    mismatch = judged(found, oracle.float(), oracle).mismatch
+    assert (mismatch.first_index, mismatch.pattern) == ((40,), "nan")
+    assert math.isinf(mismatch.norm_error)
+    assert math.isnan(mismatch.found)

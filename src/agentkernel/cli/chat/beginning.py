@@ -13,13 +13,13 @@ from agentkernel.cli.chat.loading import BackgroundLoad
 from agentkernel.cli.chat.sessions import Flags, list_sessions, plain_values
 from agentkernel.cli.options import ChatFlags, settings_of
 from agentkernel.cli.terminal import print_plain
-from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, SettingError
+from agentkernel.domain.errors import KnowledgeError, OutputError, SettingError
 from agentkernel.domain.knowledge import Query
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.store import folder_of
 from agentkernel.knowledge.store_schema import FILE_NAME
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
-from agentkernel.tools.problem.packages import is_dotted, module_file
+from agentkernel.tools.problem.packages import is_dotted, module_file, no_such_file
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.run import goals_of
 
@@ -82,10 +82,7 @@ def check_file(reference: str) -> None:
     if is_dotted(path):
         module_file(path)
         return
-    raise ProblemError(
-        f"No such file: {path!r}. Expected a Python file with a torch module. "
-        "Next: check the path; 'agentkernel chat' alone lists the last sessions."
-    )
+    raise no_such_file(path, "; 'agentkernel chat' alone lists the last sessions")
 
 
 def preparation_of(call: ChatRequest) -> Preparation:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from agentkernel.agents.diagnosis import error_form, explain_error, location_text
 from agentkernel.cli.rendering.run import resources
 from agentkernel.cli.rendering.text import (
     show_bytes,
@@ -20,21 +21,14 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 
 if TYPE_CHECKING:
-    from agentkernel.domain.verdict import Verdict
+    from agentkernel.domain.verdict import Failure, Verdict
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
     lines = [_answer(verdict), f"policy {verdict.policy}, precision {verdict.precision}"]
     if verdict.failure is not None:
-        values = verdict.failure.model_dump(exclude={"kind"})
-        if verdict.undecided:
-            values["log"] = values["log"].partition("\n")[2] or None
-        if verdict.failure.kind == "mismatch":
-            lines.append(f"  {verdict.failure.decisive}")
-            pair = told_apart(verdict.failure.expected, verdict.failure.found)
-            values["expected"], values["found"] = pair
-        lines += [f"  {key}: {value}" for key, value in values.items() if value is not None]
+        lines += _failure_lines(verdict, verdict.failure)
     if verdict.cases:
         passed = sum(case.passed for case in verdict.cases)
         lines.append(
@@ -58,6 +52,28 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
     # What a candidate words itself begins no line that could be the judge's.
     return [plain(line).replace("\n", "\n    ") for line in lines]
+
+
+def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
+    """What was found: of wrong values in sentences, of anything else by the names of its parts."""
+    if failure.kind == "mismatch":
+        expected, found = told_apart(failure.expected, failure.found)
+        place = location_text(failure)
+        index = list(failure.first_index)
+        if failure.pattern not in ("all", "scattered"):
+            place += f", {show_share(failure.wrong_share)} of the elements"
+        return [
+            f"  output {failure.output} is wrong: {place}",
+            f"  at {index}: {found} where {expected} is right",
+            f"  {explain_error(failure, error_form(failure))}",
+            f"  error {failure.decisive}",
+            f"  case {failure.case}",
+            f"  Next: fix that; --seed {verdict.seed} asks the same cases again, --json says all",
+        ]
+    values = failure.model_dump(exclude={"kind"})
+    if verdict.undecided:
+        values["log"] = values["log"].partition("\n")[2] or None
+    return [f"  {key}: {value}" for key, value in values.items() if value is not None]
 
 
 def _answer(verdict: Verdict) -> str:

@@ -90,7 +90,7 @@ def headline(comparison: Comparison) -> str:
     gains = kinds.count("gain")
     if not parts:
         compared = comparison.against is not None
-        parts.append("No regression, everything verified" if compared else "Everything verified")
+        parts.append("No regression, all kernels verified" if compared else "All kernels verified")
     if gains:
         parts.append(count(gains, "gain"))
     return ", ".join(parts)

@@ -46,6 +46,7 @@ from agentkernel.tools.problem.packages import (
     exported_from,
     is_dotted,
     module_file,
+    no_such_file,
     package_of,
     pickle_by_value,
 )
@@ -204,10 +205,7 @@ def _source(reference: str) -> _Source:
     path, package = Path(place), ""
     if not path.is_file():
         if not is_dotted(place):
-            raise ProblemError(
-                f"No such file: {place!r}. Expected a Python file with a torch module. "
-                "Next: check the path."
-            )
+            raise no_such_file(place)
         found = module_file(place)
         path, package = found.path, found.package
         for _ in range(EXPORTS):

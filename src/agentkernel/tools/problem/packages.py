@@ -46,6 +46,20 @@ def is_dotted(place: str) -> bool:
     return not place.endswith(".py") and all(part.isidentifier() for part in place.split("."))
 
 
+def no_such_file(place: str, otherwise: str = "") -> ProblemError:
+    """Why `place`, which is no file, is not read, and what else may be done."""
+    if not Path(place).is_dir():
+        return ProblemError(
+            f"No such file: {place!r}. Expected a Python file with a torch module. "
+            f"Next: check the path{otherwise}."
+        )
+    inside = next(iter(sorted(Path(place).glob("*.py"))), Path(place, "model.py"))
+    return ProblemError(
+        f"{place!r} is a folder. Expected a Python file with a torch module. "
+        f"Next: name one of its files, as {str(inside)!r}."
+    )
+
+
 def module_file(module: str) -> ModuleFile:
     """Where the source of `module` lies, on Python's search path or in the current folder.
 
