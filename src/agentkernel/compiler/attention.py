@@ -248,8 +248,7 @@ def _pointers(spec: AttentionSpec) -> list[str]:
     for name in over_scores(spec):
         lines += [
             f"{name}_ptr += batch * stride_{name}0 + head * stride_{name}1",
-            f"{name}_ptrs = {name}_ptr + inside_rows[:, None] * stride_{name}2",
-            f"{name}_ptrs += keys[None, :].to(tl.int64) * stride_{name}3",
+            f"{name}_rows = {name}_ptr + inside_rows[:, None] * stride_{name}2",
         ]
     return [*lines, load_queries(spec), ""]
 
@@ -299,7 +298,6 @@ def keys_tile(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str
         "best = new_best",
         "k_ptrs += BLOCK_S * stride_k2",
         "v_ptrs += BLOCK_S * stride_v2",
-        *(f"{name}_ptrs += BLOCK_S * stride_{name}3" for name in over_scores(spec)),
     ]
     return [*(f"    {line}" for line in lines), ""]
 
@@ -353,9 +351,9 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
     lines: list[str] = []
     guard = ", mask=inside[None, :], other=0" if odd else ""
     if spec.bias is not None:
-        lines.append(f"scores += tl.load(bias_ptrs{guard}).to(tl.float32)")
+        lines.append(f"scores += tl.load({_at_keys('bias')}{guard}).to(tl.float32)")
     if spec.mask is not None:
-        lines.append(f"mask = tl.load(mask_ptrs{guard})")
+        lines.append(f"mask = tl.load({_at_keys('mask')}{guard})")
         if spec.mask_kind == "add":
             lines.append("scores += mask.to(tl.float32)")
         else:
@@ -372,6 +370,12 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
         "if not EVEN_S:",
         '    scores = tl.where(inside[None, :], scores, float("-inf"))',
     ]
+
+
+def _at_keys(name: str) -> str:
+    """The places of a tile over the scores. They are made anew for every tile: pointers carried
+    from one to the next would take two registers an element."""
+    return f"{name}_rows + (start + keys[None, :]).to(tl.int64) * stride_{name}3"
 
 
 def _end(spec: AttentionSpec) -> list[str]:

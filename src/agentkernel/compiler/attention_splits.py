@@ -143,8 +143,8 @@ def _parts(spec: AttentionSpec) -> str:
 
 def _scores_pointers(name: str) -> list[str]:
     return [
-        f"{name}_ptrs = {name}_ptr + batch * stride_{name}0 + heads[:, None] * stride_{name}1",
-        f"{name}_ptrs += queries[:, None] * stride_{name}2 + own_keys[None, :] * stride_{name}3",
+        f"{name}_rows = {name}_ptr + batch * stride_{name}0 + heads[:, None] * stride_{name}1",
+        f"{name}_rows += queries[:, None] * stride_{name}2",
     ]
 
 
