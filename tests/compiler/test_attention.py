@@ -97,6 +97,17 @@ def test_the_default_schedule_runs_on_hopper(
     assert cost.shared_bytes <= 227 * 1024
 
 
+@pytest.mark.parametrize("kind", ["add", "bool"])
+def test_a_mask_of_odd_rows_leaves_room_for_large_tiles(kind: str) -> None:
+    """Pointers to it that went through the loop took two registers an element, and spilled."""
+    spec = spec_of("float16", 64, mask="mask", mask_kind=kind)
+    for rows, warps in ((64, 4), (128, 8)):
+        schedule = {"BLOCK_T": rows, "BLOCK_S": 64, "num_warps": warps, "num_stages": 2}
+        cost = cost_of(spec, schedule, EVEN_S=False, stride_mask2=577, stride_mask3=1)
+        assert cost.stack_bytes == 0
+        assert cost.registers <= 200
+
+
 @pytest.mark.parametrize(
     ("dtype", "width", "group", "mask"),
     [
