@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -179,10 +180,10 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
 def _import_of(path: Path) -> str:
     """The line that imports the drop-in from the working folder."""
     line = f"from {path.stem} import ModelNew"
+    if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
+        line = f"ModelNew = __import__({path.stem!r}).ModelNew"
     folder = relative_path(str(path.parent))
-    if folder in ("", ".") or not path.stem.isidentifier():
-        return line
-    return f"import sys; sys.path.append({folder!r}); {line}"
+    return line if folder in ("", ".") else f"import sys; sys.path.append({folder!r}); {line}"
 
 
 def holds_for(result: Result, verdict: Verdict | None) -> str:

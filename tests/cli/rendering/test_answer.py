@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from agentkernel.cli.rendering.answer import answer
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.formatting import counted
+from agentkernel.domain.formatting import counted, told_apart
 from agentkernel.domain.verdict import CaseResult, Verdict
 from agentkernel.workflows.answer import fastest_baseline, holds_for, use_lines
 from agentkernel.workflows.outcome import Result
@@ -175,17 +176,18 @@ def test_it_says_what_a_drop_in_holds_for(changes: dict[str, object], words: str
     assert holds_for(result(), verdict) == words
 
 
+@pytest.mark.parametrize("name", ["norm_optimized", "my-model_optimized", "class", "it's"])
 def test_the_import_works_from_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Run as it is printed, beside the drop-in, above it and elsewhere."""
     (tmp_path / "models").mkdir()
-    path = tmp_path / "models" / "norm_optimized.py"
+    path = tmp_path / "models" / f"{name}.py"
     path.write_text("class ModelNew: pass\n")
     for folder in (tmp_path / "models", tmp_path, tmp_path.parent):
         monkeypatch.chdir(folder)
-        (name, line), *_ = use_lines(result(candidate=str(path)), None)
-        assert name == "use it"
+        (what, line), *_ = use_lines(result(candidate=str(path)), None)
+        assert what == "use it"
         subprocess.run([sys.executable, "-c", line], check=True, cwd=folder)
         assert ("sys.path" in line) == (folder != path.parent)
 
@@ -205,6 +207,11 @@ def test_a_mismatch_is_shown_with_as_many_digits_as_tell_the_values_apart() -> N
     [
         ("all", "all of the output"),
         ("nan", "nan, first at [0, 1], 10% of the elements"),
+        (
+            "every 2-th",
+            "every 2-th row or column, first at [0, 1]: one lane or tile of each group, "
+            "10% of the elements",
+        ),
         ("scattered", "scattered, 10.00% of the elements, first at [0, 1]"),
     ],
 )
@@ -214,3 +221,28 @@ def test_wrong_values_are_told_in_sentences(pattern: str, place: str) -> None:
     lines = verdict_lines(found)
     assert f"  output 2 is wrong: {place}" in lines
     assert any(line.startswith(f"  Next: fix that; --seed {found.seed} ") for line in lines)
+
+
+def test_a_scalar_is_wrong_at_no_place() -> None:
+    failure = mismatch().evolve(first_index=(), pattern="nan", wrong_share=1.0, output=0)
+    lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
+    expected, found = told_apart(failure.expected, failure.found)
+    assert f"  output 0 is wrong: {found} where {expected} is right" in lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"norm_allowed": 0.0, "norm_error": math.inf}, "integers and truth values must be equal"),
+        (
+            {"norm_error": math.inf},
+            "NaN or infinities lie where the original has none, or none where it has some",
+        ),
+    ],
+)
+def test_an_infinite_error_beside_numbers_is_explained(
+    changes: dict[str, object], words: str
+) -> None:
+    failure = mismatch().evolve(**changes)
+    lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
+    assert f"  {words}" in lines

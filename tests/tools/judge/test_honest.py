@@ -231,6 +231,70 @@ def test_attention_may_round_its_weights_and_may_not_forget_a_key():
     assert judged(model, given, attention_in_blocks(given, 32, 1)).mismatch is not None
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_a_sample_of_the_wrong_pixel_is_refused(mode, padding, aligned):
+    torch.manual_seed(3)
+    image, grid = torch.randn(2, 3, 16, 16), torch.rand(2, 12, 12, 2) * 2.4 - 1.2
+
+    def sample(image, grid):
+        return nn.functional.grid_sample(image, grid, mode, padding, aligned)
+
+    model = Function(sample)
+    known = Population(model, [image, grid], False)
+    oracle = sample(image.double(), grid.double())
+    for draw in range(4):
+        assert (known.honest(0)(draw) - oracle).norm() < 1e-5 * oracle.norm()
+    right = sample(image, grid)
+    assert judged(model, [image, grid], right).mismatch is None
+    for wrong in (0 * right, sample(image, grid + 1e-2), right.flip(-1)):
+        assert judged(model, [image, grid], wrong).mismatch is not None
+
+
+class Identity(nn.Module):
+    """Attention of one head between its inputs, as `nn.MultiheadAttention` calls it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(width, 1, bias=False, batch_first=True)
+        with torch.no_grad():
+            self.inner.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
+            self.inner.out_proj.weight.copy_(torch.eye(width))
+
+    def forward(self, query, key, value):
+        return self.inner(query, key, value, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_are_rounded_in_multi_head_attention_too(inside):
+    """Each evaluation has weights of its own, in training mode and in eval mode."""
+    torch.manual_seed(0)
+    given = [torch.randn(1, 9, 64).half() for _ in range(3)]
+    bare = Function(nn.functional.scaled_dot_product_attention)
+    for model in (Identity(64).half().eval(), Identity(64).half()) if inside else (bare,):
+        known = Population(model, given, model.training)
+        draws = torch.stack([known.honest(0)(draw) for draw in range(6)])
+        assert len(draws.unique(dim=0)) == 6
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: nn.functional.scaled_dot_product_attention(x, y, y, scale=0.0),
+        lambda x, y: x + nn.functional.scaled_dot_product_attention(x, y[:, :0], y[:, :0]),
+        lambda x, y: nn.functional.scaled_dot_product_attention(x[:0], y[:0], y[:0]).sum() + x,
+    ],
+)
+def test_attention_without_a_scale_or_without_keys(call):
+    torch.manual_seed(0)
+    given = [torch.randn(2, 30, 8).half() for _ in range(2)]
+    model = Function(call)
+    right = call(*given)
+    assert judged(model, given, right).mismatch is None
+    assert judged(model, given, 1.1 * right).mismatch is not None
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_coordinates_of_an_interpolation_may_be_rounded_otherwise(mode):
     """Near the middle of an image a coordinate keeps few digits of a tiny place on the grid, which

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
@@ -21,7 +22,7 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 
 if TYPE_CHECKING:
-    from agentkernel.domain.verdict import Failure, Verdict
+    from agentkernel.domain.verdict import Failure, Mismatch, Verdict
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
@@ -57,16 +58,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
     """What was found: of wrong values in sentences, of anything else by the names of its parts."""
     if failure.kind == "mismatch":
-        expected, found = told_apart(failure.expected, failure.found)
-        place = location_text(failure)
-        index = list(failure.first_index)
-        if failure.pattern not in ("all", "scattered"):
-            place += f", {show_share(failure.wrong_share)} of the elements"
         return [
-            f"  output {failure.output} is wrong: {place}",
-            f"  at {index}: {found} where {expected} is right",
-            f"  {explain_error(failure, error_form(failure))}",
-            f"  error {failure.decisive}",
+            *(f"  {line}" for line in _wrong_values(failure)),
             f"  case {failure.case}",
             f"  Next: fix that; --seed {verdict.seed} asks the same cases again, --json says all",
         ]
@@ -74,6 +67,27 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
     if verdict.undecided:
         values["log"] = values["log"].partition("\n")[2] or None
     return [f"  {key}: {value}" for key, value in values.items() if value is not None]
+
+
+def _wrong_values(failure: Mismatch) -> list[str]:
+    expected, found = told_apart(failure.expected, failure.found)
+    pair = f"{found} where {expected} is right"
+    if not failure.first_index:
+        lines = [f"output {failure.output} is wrong: {pair}"]
+    else:
+        place = location_text(failure)
+        if failure.pattern not in ("all", "scattered"):
+            place += f", {show_share(failure.wrong_share)} of the elements"
+        lines = [
+            f"output {failure.output} is wrong: {place}",
+            f"at {list(failure.first_index)}: {pair}",
+        ]
+    lines.append(explain_error(failure, error_form(failure)))
+    if failure.norm_allowed == 0:
+        return [*lines, "integers and truth values must be equal"]
+    if math.isinf(failure.norm_error) and math.isfinite(failure.found + failure.expected):
+        lines.append("NaN or infinities lie where the original has none, or none where it has some")
+    return [*lines, f"error {failure.decisive}"]
 
 
 def _answer(verdict: Verdict) -> str:

@@ -48,12 +48,14 @@ def is_dotted(place: str) -> bool:
 
 def no_such_file(place: str, otherwise: str = "") -> ProblemError:
     """Why `place`, which is no file, is not read, and what else may be done."""
-    if not Path(place).is_dir():
+    if not place or not Path(place).is_dir():
         return ProblemError(
             f"No such file: {place!r}. Expected a Python file with a torch module. "
             f"Next: check the path{otherwise}."
         )
-    inside = next(iter(sorted(Path(place).glob("*.py"))), Path(place, "model.py"))
+    files = sorted(path for path in Path(place).glob("*.py") if path.is_file())
+    likely = [path for path in files if not path.name.startswith("_")]
+    inside = [*likely, *files, Path(place, "model.py")][0]
     return ProblemError(
         f"{place!r} is a folder. Expected a Python file with a torch module. "
         f"Next: name one of its files, as {str(inside)!r}."

@@ -303,9 +303,9 @@ def describe(
 
     value = found.double()
     wrong = _wrong_places(found, value, eager, oracle, ruled)
-    # The element that is named is of the kind that made the error infinite.
-    odd = wrong & ~value.isfinite() & oracle.isfinite()
-    shown = odd if not math.isfinite(ruled.ours.norm) and bool(odd.any()) else wrong
+    # Where NaN made the error infinite the first of them is named, not the first wrong element.
+    odd = wrong & value.isnan() & ~oracle.isnan()
+    shown = odd if bool(odd.any()) else wrong
     flat = int(shown.reshape(-1).to(torch.uint8).argmax())
     where = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), found.shape))
     shares = ruled.shares

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import cast
+from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
 PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """Those that may be given by position, in torch's order."""
 
@@ -16,7 +18,7 @@ def attention_arguments(
     func: object, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> dict[str, object] | None:
     """The arguments of a call by their names; None where `func` is not torch's attention."""
-    if func is not torch.nn.functional.scaled_dot_product_attention:
+    if func is not ATTENTION:
         return None
     return dict(zip(PARAMETERS, args, strict=False)) | dict(kwargs)
 
@@ -34,7 +36,8 @@ def operands(named: Mapping[str, object]) -> tuple[torch.Tensor, torch.Tensor, t
 def scores_of(named: Mapping[str, object], query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """The scores before the softmax, [..., queries, keys]: a key that a mask of truth values or
     causality leaves out has -inf, whatever its product is."""
-    scale = cast("float | None", named.get("scale")) or query.shape[-1] ** -0.5
+    scale = cast("float | None", named.get("scale"))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = query @ key.transpose(-1, -2) * scale
     mask = cast("torch.Tensor | None", named.get("attn_mask"))
     if mask is None and named.get("is_causal"):
@@ -44,11 +47,36 @@ def scores_of(named: Mapping[str, object], query: torch.Tensor, key: torch.Tenso
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
 
+class AttentionCalls(TorchFunctionMode):
+    """Asks `attend` at each call of torch's attention; those of its multi-head attention, inside of
+    which torch turns such modes off, among them."""
+
+    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        """What `attend` gives, or else `func`."""
+        kwargs = dict(kwargs or {})
+        if func is torch.nn.functional.multi_head_attention_forward:
+            with mock.patch.object(torch.nn.functional, ATTENTION.__name__, self._inside):
+                return func(*args, **kwargs)
+        named = attention_arguments(func, args, kwargs)
+        found = self.attend(named) if named is not None else None
+        return func(*args, **kwargs) if found is None else found
+
+    def attend(self, named: Mapping[str, object]) -> torch.Tensor | None:
+        """What the call with these arguments is to give; None for what torch makes of it."""
+        raise NotImplementedError
+
+    def _inside(self, *args: object, **kwargs: object) -> object:
+        found = self.attend(attention_arguments(ATTENTION, args, kwargs) or {})
+        return ATTENTION(*args, **kwargs) if found is None else found  # type: ignore[arg-type]
+
+
 BLOCKS = (64, 16, 128, 32, 256, 1 << 30)
 """Keys that kernels take at a time."""
 
 
-class NarrowWeights(TorchFunctionMode):
+class NarrowWeights(AttentionCalls):
     """Attention of 16-bit values as fused kernels evaluate it, torch's among them: fp32 scores, and
     weights rounded to 16 bits for the second product, as a matrix unit reads them. They are rounded
     against the largest score so far, before they are divided by their sum: how many keys are taken
@@ -60,16 +88,12 @@ class NarrowWeights(TorchFunctionMode):
         self._seed = seed
         self._times = times
 
-    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
-        self, func, types, args=(), kwargs=None
-    ):
-        """Run `func`, or attention so."""
-        named = attention_arguments(func, args, kwargs or {})
-        if named is None or named.get("dropout_p"):
-            return func(*args, **(kwargs or {}))
+    def attend(self, named: Mapping[str, object]) -> torch.Tensor | None:
+        """Attention so, where it is of 16 bits and drops nothing at random."""
         query, key, value = operands(named)
-        if query.dtype not in (torch.float16, torch.bfloat16):
-            return func(*args, **(kwargs or {}))
+        narrow = query.dtype in (torch.float16, torch.bfloat16)
+        if not narrow or named.get("dropout_p") or not all(map(torch.numel, (query, key, value))):
+            return None
         scores = scores_of(named, query.float(), key.float())
         so_far = self._largest_so_far(scores)
         weights = (scores - so_far).exp()

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from agentkernel.tools.judge.reference.attention import (
-    attention_arguments,
+    AttentionCalls,
     operands,
     scores_of,
 )
@@ -94,7 +93,7 @@ def _scattered(holes: Holes, turn: int) -> dict[int, torch.Tensor]:
     return values
 
 
-class MaskedKeysRemoved(TorchFunctionMode):
+class MaskedKeysRemoved(AttentionCalls):
     """Attention in which a key that a mask of truth values leaves out is left out: torch adds -inf
     to its score, which makes NaN of one that is infinite."""
 
@@ -102,15 +101,12 @@ class MaskedKeysRemoved(TorchFunctionMode):
         super().__init__()
         self.seen = False
 
-    def __torch_function__(  # type: ignore[no-untyped-def] # torch's own signature
-        self, func, types, args=(), kwargs=None
-    ):
-        """Run `func`, or masked attention by its definition."""
-        named = attention_arguments(func, args, kwargs or {})
-        keep = named.get("attn_mask") if named is not None else None
+    def attend(self, named: Mapping[str, object]) -> torch.Tensor | None:
+        """Masked attention by its definition."""
+        keep = named.get("attn_mask")
         masked = keep.dtype == torch.bool if isinstance(keep, torch.Tensor) else False
-        if named is None or not (masked or (keep is None and named.get("is_causal"))):
-            return func(*args, **(kwargs or {}))
+        if not (masked or (keep is None and named.get("is_causal"))):
+            return None
         self.seen = True
         query, key, value = operands(named)
         scores = scores_of(named, query, key)

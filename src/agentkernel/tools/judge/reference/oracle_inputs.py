@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
@@ -41,7 +40,7 @@ from agentkernel.tools.judge.comparison.compare import OutputValues, compare_out
 from agentkernel.tools.judge.comparison.errors import specials
 from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.execution.tracer import differs, random_state
-from agentkernel.tools.judge.reference.attention import attention_arguments
+from agentkernel.tools.judge.reference.attention import AttentionCalls
 from agentkernel.tools.judge.reference.oracle import (
     POWERS,
     Answer,
@@ -366,11 +365,11 @@ def varies(captured: Captured) -> bool:
     return any("scaled_dot_product" in name or "grid_sampler" in name for name in names)
 
 
-class KernelsDiffer(TorchFunctionMode):
+class KernelsDiffer(AttentionCalls):
     """Looks whether what eager makes of its values depends on the kernel that it has at hand, and
     keeps why: attention whose finite queries and keys have scores that fp32 cannot hold (on a CPU
-    numbers, elsewhere NaN), and on a CPU a grid of places that are no numbers (NaN there, while a
-    GPU takes an infinite one for a place outside of the image)."""
+    numbers, elsewhere NaN), and on a CPU a grid with NaN or places past all numbers of pixels (NaN
+    or any pixel there, while a GPU takes such a place for one outside of the image)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -380,18 +379,22 @@ class KernelsDiffer(TorchFunctionMode):
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`."""
-        named = attention_arguments(func, args, kwargs or {})
-        if named is not None:
-            both = [cast("torch.Tensor", named[name]) for name in ("query", "key")]
-            # Of usual values the largest say so, with no fp64 copy of what may be gigabytes.
-            past = both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX
-            if past and FP32_MAX < math.prod(map(longest_row, both)) < math.inf:
-                self.why = "scores of its attention are past the range of fp32"
         if func in (torch.nn.functional.grid_sample, torch.grid_sampler):
-            grid = args[1] if len(args) > 1 else (kwargs or {})["grid"]
-            if grid.device.type == "cpu" and not bool(grid.isfinite().all()):
-                self.why = "places on its grid are no numbers, of which CPU and GPU differ"
-        return func(*args, **(kwargs or {}))
+            given = dict(zip(("input", "grid"), args, strict=False)) | (kwargs or {})
+            grid = given["grid"]
+            size = max(1, *given["input"].shape[2:])
+            far = min(2.0**30, torch.finfo(grid.dtype).max) / size
+            if grid.device.type == "cpu" and not bool((grid.abs() <= far).all()):
+                self.why = "places on its grid are no pixels, of which CPU and GPU differ"
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+    def attend(self, named: Mapping[str, object]) -> None:
+        """Look at the scores."""
+        both = [cast("torch.Tensor", named[name]) for name in ("query", "key")]
+        # Of usual values the largest say so, with no fp64 copy of what may be gigabytes.
+        past = both[0].shape[-1] * math.prod(map(largest, both)) > FP32_MAX
+        if past and FP32_MAX < math.prod(map(longest_row, both)) < math.inf:
+            self.why = "scores of its attention are past the range of fp32"
 
 
 FP32_MAX = torch.finfo(torch.float32).max

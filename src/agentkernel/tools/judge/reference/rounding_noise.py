@@ -8,8 +8,8 @@ is u / sqrt(3) * sqrt(sum of the squares of its partial sums), and the expected 
 k-th partial sum follows from the total S and the variance v of the terms (a Brownian bridge): (k
 / K)^2 S^2 + k (K - k) / K v, which sums to K S^2 / 3 + K^2 v / 6.
 
-Norms, softmax, losses and interpolations are taken apart first, so that a mean or a maximum inside
-them is a reduction like any other, and a coordinate a rounded number.
+Norms, softmax and losses are taken apart first, so that a mean or a maximum inside them is a
+reduction like any other. Where a grid is sampled its places move by the rounding of a coordinate.
 """
 
 from __future__ import annotations
@@ -85,8 +85,10 @@ EXACT_RESULTS = {
 }
 """What copies, selects or compares, or rounds to whole numbers: nothing is lost in it."""
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation"}
+SAMPLED = {"grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler"}
 LINEAR = {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool2d", "avg_pool3d", "col2im"}
-LINEAR |= {"index_add", "scatter_add", "scatter_reduce"}
+LINEAR |= {"index_add", "scatter_add", "scatter_reduce", "upsample_linear1d"}
+LINEAR |= {"upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"}
 """Sums of few terms, whose rounding is as large as the same sum of their sizes."""
 CHAINED_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 """Products that it makes term after term as well, and where their operands begin."""
@@ -97,8 +99,6 @@ SPLIT = (
     *("_native_batch_norm_legit_no_training", "cudnn_batch_norm", "_softmax", "_log_softmax"),
     *("_safe_softmax", "mse_loss", "smooth_l1_loss", "huber_loss", "nll_loss_forward", "logsumexp"),
     *("nll_loss2d_forward", "binary_cross_entropy", "soft_margin_loss", "_fused_rms_norm"),
-    *("grid_sampler_2d", "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d"),
-    *("upsample_trilinear3d",),
     *("_weight_norm_interface", "_euclidean_dist", "std", "std_mean", "addmv", "multi_margin_loss"),
 )
 TF32_BITS = 13
@@ -135,6 +135,8 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return parts(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
         args = self._operands(name, args)
+        if name in SAMPLED:
+            args = [args[0], self._places(args[1]), *args[2:]]
         result = func(*args, **kwargs)
         name = name.rstrip("_") if func._schema.is_mutable else name
         if name not in EXACT_RESULTS and not _is_view(func):
@@ -156,6 +158,13 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else item
             for item in args
         ]
+
+    def _places(self, grid: torch.Tensor) -> torch.Tensor:
+        """Places on a grid from -1 to 1, off by what the rounding of their coordinates comes to:
+        (place + 1) * size / 2 and its like are rounded two or three times."""
+        step = self._times * torch.finfo(grid.dtype).eps
+        moved = step * (grid.abs() + 1) * (2 * self._noise(grid, normal=False) - 1)
+        return (grid + moved).to(grid.dtype)
 
     def _move(
         self,
@@ -179,8 +188,6 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             ulps = 0.5 if name in ROUNDED else 2.0
             step = self._times * ulps * torch.finfo(value.dtype).eps
             moved = _wide(value) * (1 + step * (2 * self._noise(value, normal=False) - 1))
-            if name in ROUNDED:
-                moved = torch.where(_is_whole(value), _wide(value), moved)
         else:
             off = torch.nan_to_num(deviation, 0.0, 0.0, 0.0) * self._noise(value, normal=True)
             off *= self._times
@@ -256,13 +263,6 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         draw = torch.randn if normal else torch.rand
         dtype = _wide(like.new_empty(0)).dtype
         return draw(like.shape, generator=generator, dtype=dtype, device=like.device)
-
-
-def _is_whole(value: torch.Tensor) -> torch.Tensor:
-    """Where sums and products are whole numbers of few digits: they are exact, as the neighbour of
-    a pixel is, and counted places would be others if they moved."""
-    most = 2.0**-6 / torch.finfo(value.dtype).eps
-    return (value == value.round()) & (value.abs() <= most)
 
 
 def chain(total: torch.Tensor, squares: torch.Tensor, count: int) -> torch.Tensor:
