@@ -9,7 +9,8 @@ from torch import nn
 
 import agentkernel
 from agentkernel.domain.errors import KernelRefused
-from agentkernel.swap.kernel import graph_of
+from agentkernel.swap import swap
+from agentkernel.swap.kernel import graph_of, match_module
 from agentkernel.swap.swap import apply, apply_all, apply_equal, counts
 from agentkernel.tools.problem.loading import load_problem
 from tests.swap.applied_kernels import HEAD, block, example, make_kernel, norm_kernel
@@ -120,3 +121,22 @@ def test_an_older_record_is_read_from_its_problem(tmp_path: Path) -> None:
 
 def test_all_of_a_model_from_python() -> None:
     assert agentkernel.apply_all is agentkernel.api.apply_all
+
+
+def test_a_kernel_that_runs_already_is_no_part_of_what_is_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cell of a notebook that is run again; the captured forward would call the kernel's own
+    stand-in, without end where the module takes keywords."""
+    model, seen = block(), []
+
+    def match(module: nn.Module, *args: object, **kwargs: object) -> object:
+        seen.append([type(item).__name__ for item in module.modules() if swap.swap_of(item)])
+        return match_module(module, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(swap, "match_module", match)
+    for _ in range(2):
+        apply_equal(model, {"norm": norm_kernel()})
+    assert seen == [[], []]
+    model(example(0))
+    assert counts(model)["norm"].kernel == 1

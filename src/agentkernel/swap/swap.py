@@ -41,6 +41,7 @@ from agentkernel.swap.guard import (
     watch_modules,
 )
 from agentkernel.swap.kernel import (
+    Match,
     Operand,
     build_kernel,
     check_kernel,
@@ -367,6 +368,15 @@ def _bare(module: nn.Module) -> Iterator[None]:
             module.__dict__[STATE] = swap
 
 
+def _match(module: nn.Module, kernel: Kernel, declared_sizes: bool) -> Match:
+    """As `match_module`: kernels that run in the module already are no part of what it computes."""
+    with contextlib.ExitStack() as stack:
+        for item in module.modules():
+            if swap_of(item) is not None:
+                stack.enter_context(_bare(item))
+        return match_module(module, kernel, declared_sizes=declared_sizes)
+
+
 def _interpreted() -> bool:
     """Whether Triton's kernels run on the CPU in this process."""
     from triton import knobs
@@ -476,7 +486,7 @@ def apply_equal(
     own, free = dict(parameters or {}), {}
     for path, kernel in kernels.items():
         check_kernel(kernel)
-        match = match_module(_submodule(model, path), kernel, declared_sizes=declared_sizes)
+        match = _match(_submodule(model, path), kernel, declared_sizes)
         own.setdefault(path, match.parameters)
         if match.free is not None:
             free[path] = match.free
@@ -546,7 +556,7 @@ def _equal_modules(
         if inside or not (named or tensor_forms_of(module) == forms):
             continue
         try:
-            match = match_module(module, kernel, declared_sizes=declared_sizes)
+            match = _match(module, kernel, declared_sizes)
             make_swap(module, kernel, match.parameters)
         except KernelRefused as error:
             if named:
