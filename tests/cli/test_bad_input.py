@@ -205,6 +205,19 @@ def test_no_such_file_in_a_real_process(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_asks_for_cuda_is_told_that_it_need_not(tmp_path: Path) -> None:
+    said = "Torch not compiled with CUDA enabled"
+    file = tmp_path / "there.py"
+    file.write_text(
+        GOOD.split("def get_inputs")[0] + f"def get_inputs(): raise OSError({said!r})\n"
+    )
+    with pytest.raises(ProblemError) as caught:
+        load_problem(str(file))
+    assert str(caught.value).endswith(
+        "Next: leave .cuda() and device='cuda' out: inputs and module are put where they run."
+    )
+
+
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
     for names in ((), ("norm.py", "zero.py")):
         for name in names:

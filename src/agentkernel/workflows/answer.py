@@ -174,7 +174,10 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
         folder = relative_path(str(Path(result.certificate).parent))
         rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
     held = holds_for(result, certificate.verdict if certificate is not None else None)
-    return [*rows, ("holds for", held)] if held else rows
+    rows += [("holds for", held)] if held else []
+    if result.interpreted:
+        rows.append(("runs on", "a GPU; without one TRITON_INTERPRET=1 interprets it, slowly"))
+    return rows
 
 
 def _import_of(path: Path) -> str:

@@ -246,3 +246,10 @@ def test_an_infinite_error_beside_numbers_is_explained(
     failure = mismatch().evolve(**changes)
     lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
     assert f"  {words}" in lines
+
+
+def test_an_accepted_kernel_without_gradients_says_so() -> None:
+    candidate = Candidate(source="x", coder="", round=0)
+    for gradients in (False, True):
+        lines = verdict_lines(verdict(candidate).evolve(gradients=gradients))
+        assert any(line.startswith("forward only") for line in lines) is not gradients

@@ -97,3 +97,12 @@ def test_what_the_interpreter_cannot_do_is_noted(looked, sources, old, new, why)
     assert failure is None
     assert notes[0].startswith(NOT_LOOKED)
     assert why in notes[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_store_past_the_end_is_refused_and_not_left_undecided(judged, sources, seed):
+    """The interpreter refuses it wherever a size is no multiple of the tile."""
+    text = changed(sources, STORE, "tl.store(out_ptr + i, x + 2 * y)")
+    verdict = judged(sources.ADD_PROBLEM, text, seed=seed)
+    assert not verdict.accepted
+    assert not verdict.undecided

@@ -240,7 +240,7 @@ def get_init_inputs():
         (
             "self.porj(x)", "[torch.randn(4, 8)]", "[8]",
             "no attribute 'porj' at gate.py:12 on inputs x float32[4, 8]. Expected: it runs on "
-            "them. Next: mend gate.py:12.",
+            "them. Next: fix gate.py:12.",
         ),
         (
             "self.proj(x)", "[torch.randn(4, 7)]", "[8]",

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from agentkernel.domain.verdict import Failure, Mismatch, Verdict
 
 
+MOST_LOG_LINES = 6
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
     lines = [_answer(verdict), f"policy {verdict.policy}, precision {verdict.precision}"]
@@ -48,6 +51,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         )
     if verdict.eval_only:
         lines.append("for eval mode only: in training mode it raises")
+    if verdict.accepted and not verdict.gradients:
+        lines.append("forward only: it was not seen to give gradients")
     lines += list(verdict.notes)
     sandbox = verdict.sandbox or "none needed"
     lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
@@ -66,7 +71,17 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
     values = failure.model_dump(exclude={"kind"})
     if verdict.undecided:
         values["log"] = values["log"].partition("\n")[2] or None
+    if values.get("log"):
+        values["log"] = _end_of(values["log"])
     return [f"  {key}: {value}" for key, value in values.items() if value is not None]
+
+
+def _end_of(log: str) -> str:
+    """The last lines, where what happened stands."""
+    lines = log.rstrip().splitlines()
+    if len(lines) <= MOST_LOG_LINES:
+        return log
+    return "\n".join([f"... ({len(lines)} lines, --json has all)", *lines[-MOST_LOG_LINES:]])
 
 
 def _wrong_values(failure: Mismatch) -> list[str]:

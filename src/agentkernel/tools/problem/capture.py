@@ -25,7 +25,7 @@ from agentkernel.tools.problem.composite_operators import (
 )
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.example_call import Example, example_call, real_example
-from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem, step_after
 from agentkernel.tools.problem.operand_dtypes import mixes_dtypes
 from agentkernel.tools.problem.structures import PLAIN, class_label, register_dataclasses
 
@@ -454,10 +454,9 @@ def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -
     at = f" at {place}" if place else ""
     slip = isinstance(_innermost(error), AttributeError | NameError | ImportError | LookupError)
     step = (
-        f"mend {place or 'that line'}"
-        if slip
-        else "check shapes and dtypes against the constructor"
+        f"fix {place or 'that line'}" if slip else "check shapes and dtypes against the constructor"
     )
+    step = step_after(error, step)
     return ProblemError(
         f"The forward of {loaded.problem.class_name} raised {_reason(error)}{at} on inputs "
         f"{shapes}. Expected: it runs on them. Next: {step}."

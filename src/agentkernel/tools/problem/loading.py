@@ -451,8 +451,19 @@ def _user_call(call: Callable[[], Given], path: Path, name: str = "get_inputs()"
         expected = "a list of inputs" if name == "get_inputs()" else "a dict of forward's keywords"
         raise ProblemError(
             f"{name} of {path.name} raised {type(error).__name__}: {one_line(error)}. "
-            f"Expected {expected}."
+            f"Expected {expected}. Next: {step_after(error, 'fix that function')}."
         ) from error
+
+
+NO_CUDA = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
+"""What torch says of `x.cuda()` where there is no GPU."""
+
+
+def step_after(error: BaseException, usual: str) -> str:
+    """What to do about an error of the user's code, where it is not the `usual`."""
+    if any(words in str(error) for words in NO_CUDA):
+        return "leave .cuda() and device='cuda' out: inputs and module are put where they run"
+    return usual
 
 
 def _input_set_count(namespace: types.ModuleType) -> int:
