@@ -217,6 +217,8 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
 
 def estimated_choice(forms_us: Mapping[Form, float], no_whole: str) -> str:
     """Whether the model is estimated to run faster as a single region; else why it does not."""
+    if not forms_us:
+        return f"no kernel is estimated to save anything{f'; {no_whole}' if no_whole else ''}"
     if "one-region" not in forms_us:
         return f"not as one region: {no_whole or 'its kernel is estimated to save nothing'}"
     if "regions" not in forms_us:

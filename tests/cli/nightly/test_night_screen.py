@@ -12,7 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from agentkernel.cli.nightly.zoo import use_line
+import pytest
+
+from agentkernel.cli.nightly.zoo import print_summary, use_line
+from agentkernel.nightly.page.comparison import compare_nights
 from tests.nightly.library.library_rows import night
 from tests.nightly.page.runs import model
 
@@ -84,3 +87,15 @@ def test_the_end_says_how_the_kernels_are_used() -> None:
     found = use_line(night(models=(helped, plain)), Path("nights/n1"))
     assert found == "use it       agentkernel.apply(model, 'nights/n1', name='bert')"
     assert use_line(night(models=(plain,)), Path("nights/n1")) == ""
+
+
+def test_a_model_without_kernels_is_told_why(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "no kernel is estimated to save anything"
+    plain = model("gpt", 100.0, 1.5, 1.0).evolve(form="eager", swapped=0, why=why)
+    helped = model("bert", 100.0, 1.5, 1.2).evolve(swapped=2)
+    found = night(models=(helped, plain))
+    print_summary(found, compare_nights(None, found), Path("nights/n1"), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("no kernels")] == [
+        f"no kernels  gpt runs as eager: {why}"
+    ]

@@ -302,6 +302,10 @@ def print_summary(
     for change in comparison.changes:
         kind = change.kind.replace("_", " ")
         screen.print(f"{kind}  {change.what}: {change_text(change)}", markup=False)
+    for row in night.models:
+        if row.error is None and not row.swapped:
+            why = f": {row.why}" if row.why else ""
+            screen.print(f"no kernels  {row.name} runs as {row.form}{why}", markup=False)
     against = f" (against night {comparison.against})" if comparison.against else ""
     screen.print(f"{headline(comparison)}{against}", markup=False)
     for name in ("night.html", "night.md", "junit.xml"):
