@@ -64,6 +64,19 @@ def test_without_a_replay_signature_and_hashes_suffice(
     assert run(["verify", str(path), "--no-replay", "--known-signer"]) == 3
 
 
+def test_a_run_is_named_as_elsewhere(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    folder = tmp_path / "agentkernel-runs" / "plus-20261121-100000-abcd"
+    folder.mkdir(parents=True)
+    path.rename(folder / path.name)
+    (folder / "run.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    for name in ("last", "plus-2026", str(folder), f"{folder}/{path.name}"):
+        assert "signature valid" in cli(["verify", name, "--no-replay"], 0).out
+    assert "Known: plus-20261121-100000-abcd" in cli(["verify", "other", "--no-replay"], 2).err
+
+
 def test_an_edit_is_3_also_as_json(path: Path, cli: Cli) -> None:
     path.write_text(path.read_text().replace("plus-1", "plus-2"))
     found = cli.json(["verify", str(path), "--json"], 3)

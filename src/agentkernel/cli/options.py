@@ -494,7 +494,11 @@ class VerifyFlags:
     """Check a certificate and replay its judgement; exit 0 it holds, 3 it does not."""
 
     certificate: Annotated[
-        Path, typer.Argument(metavar="CERTIFICATE", help="The certificate.json of a run.")
+        Path,
+        typer.Argument(
+            metavar="CERTIFICATE",
+            help="A run's certificate.json, its folder, its name or last.",
+        ),
     ]
     no_replay: Annotated[
         bool, typer.Option("--no-replay", help="Check signature and hashes; execute nothing.")

@@ -14,8 +14,10 @@ from agentkernel.cli.options import VerifyFlags
 from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import print_json
+from agentkernel.storage.files import RUNS_FOLDER
+from agentkernel.tools.certificate.record import CERTIFICATE
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
-from agentkernel.tools.run_store import is_unfinished
+from agentkernel.tools.run_store import find_run, is_unfinished
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
 NOT_TIMED = "but its measured times were not replayed"
@@ -23,8 +25,7 @@ NOT_TIMED = "but its measured times were not replayed"
 
 def verify(flags: VerifyFlags) -> None:
     """`agentkernel verify`."""
-    path = flags.certificate
-    path = path / "certificate.json" if path.is_dir() else path
+    path = _certificate_file(flags.certificate)
     if flags.no_replay:
         _, found = inspect_certificate(path)
     else:
@@ -43,6 +44,13 @@ def verify(flags: VerifyFlags) -> None:
             screen.print(line, markup=False)
         screen.print(_ending(found, code))
     raise typer.Exit(code)
+
+
+def _certificate_file(given: Path) -> Path:
+    """What a file is, a run's folder, or the name of a run below the usual folder."""
+    if not given.suffix and not given.exists():
+        given = find_run(Path(RUNS_FOLDER), str(given))
+    return given / CERTIFICATE if given.is_dir() else given
 
 
 def _ending(found: Replay, code: int) -> str:
