@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import get_args
 from zlib import crc32
@@ -316,11 +316,16 @@ WEIGHTS = {"word": 1.0, "pair": 0.8, "triple": 0.6, "letters": 0.35, "concept": 
 """How much each sort counts before the lengths are made equal."""
 
 
+@lru_cache(2**15)
+def _bucket(sort: str, text: str) -> int:
+    return crc32(f"{sort}:{text}".encode()) % BUCKETS
+
+
 def features(tags: Sequence[Tag]) -> dict[int, float]:
     """Bucket -> weight. Values stand as their kind ("4 GB" as BYTES), so that no number matters."""
     found: dict[int, float] = {}
     for sort, text in _named(tags):
-        bucket = crc32(f"{sort}:{text}".encode()) % BUCKETS
+        bucket = _bucket(sort, text)
         found[bucket] = found.get(bucket, 0.0) + WEIGHTS[sort]
     return found
 

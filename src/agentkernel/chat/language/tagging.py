@@ -425,11 +425,24 @@ def _dims(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.strip("[]() ").split(","))
 
 
+@cache
+def _phrase_lengths() -> dict[tuple[str, ...], tuple[int, ...]]:
+    """How many words the phrases have that begin with two given ones, the longest first."""
+    found: dict[tuple[str, ...], set[int]] = {}
+    for phrase in entries():
+        words = phrase.split(" ")
+        if 1 < len(words) <= longest_phrase():
+            found.setdefault(tuple(words[:2]), set()).add(len(words))
+    return {two: tuple(sorted(lengths, reverse=True)) for two, lengths in found.items()}
+
+
 def _phrase(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
     """The longest phrase of two words or more that begins here."""
-    known = entries()
-    for used in range(min(longest_phrase(), len(tokens) - at), 1, -1):
+    known, two = entries(), tuple(item.text for item in tokens[at : at + 2])
+    for used in _phrase_lengths().get(two, ()):
         here = tokens[at : at + used]
+        if len(here) < used:
+            continue
         negated = tokens[at + used].text == "not" if at + used < len(tokens) else False
         if negated and here[-1].text in AUXILIARIES:
             continue
