@@ -354,7 +354,7 @@ def _named(tags: Sequence[Tag]) -> Iterator[tuple[str, str]]:
     for word in words:
         yield "word", word
         if not word.startswith("#"):
-            yield from (("letters", piece) for piece in _pieces(f" {word} "))
+            yield from _pieces(f" {word} ")
     for first, second in pairwise(bounded):
         yield "pair", f"{first} {second}"
     for three in zip(bounded, bounded[1:], bounded[2:], strict=False):
@@ -366,10 +366,13 @@ def _named(tags: Sequence[Tag]) -> Iterator[tuple[str, str]]:
             yield "place", ("not " if tag.negated else "") + min(tag.concepts & VALUES)
 
 
-def _pieces(word: str) -> Iterator[str]:
-    for length in LETTERS:
-        for at in range(len(word) - length + 1):
-            yield word[at : at + length]
+@lru_cache(2**13)
+def _pieces(word: str) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        ("letters", word[at : at + length])
+        for length in LETTERS
+        for at in range(len(word) - length + 1)
+    )
 
 
 REF = frozenset({"CAND", "ORD", "NUM"})

@@ -362,10 +362,12 @@ def _target_names(targets: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def _target(
     tokens: list[Token], at: int, targets: dict[str, tuple[str, ...]]
 ) -> tuple[Tag, int] | None:
+    if tokens[at].text == "-":
+        return None
     for used in range(min(MOST_TARGET_WORDS + 2, len(tokens) - at), 0, -1):
         joined = "".join(item.text for item in tokens[at : at + used] if item.text != "-")
         names = targets.get(joined.replace("-", "")) or targets.get(joined.removesuffix("s"))
-        if names and tokens[at].text != "-" and tokens[at + used - 1].text != "-":
+        if names and tokens[at + used - 1].text != "-":
             return _join(tokens[at : at + used], {"TARGET"}, names), used
     return None
 
