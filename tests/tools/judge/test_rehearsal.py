@@ -16,14 +16,13 @@ from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.reference import oracle_inputs
+from agentkernel.tools.judge.reference.kernels_differ import KernelsDiffer, varies
 from agentkernel.tools.judge.reference.oracle_inputs import (
-    KernelsDiffer,
     OracleInputs,
     WideProducts,
     checks_values,
     counts_places,
     rehearse,
-    varies,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture

@@ -453,10 +453,8 @@ def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -
     place = _own_place(loaded, error)
     at = f" at {place}" if place else ""
     slip = isinstance(_innermost(error), AttributeError | NameError | ImportError | LookupError)
-    step = (
-        f"fix {place or 'that line'}" if slip else "check shapes and dtypes against the constructor"
-    )
-    step = step_after(error, step)
+    usual = "check shapes and dtypes against the constructor"
+    step = step_after(error, f"fix {place or 'that line'}" if slip else usual)
     return ProblemError(
         f"The forward of {loaded.problem.class_name} raised {_reason(error)}{at} on inputs "
         f"{shapes}. Expected: it runs on them. Next: {step}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import cast
-from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -57,8 +56,12 @@ class AttentionCalls(TorchFunctionMode):
         """What `attend` gives, or else `func`."""
         kwargs = dict(kwargs or {})
         if func is torch.nn.functional.multi_head_attention_forward:
-            with mock.patch.object(torch.nn.functional, ATTENTION.__name__, self._inside):
+            before = torch.nn.functional.scaled_dot_product_attention
+            torch.nn.functional.scaled_dot_product_attention = self._inside  # type: ignore[assignment]
+            try:
                 return func(*args, **kwargs)
+            finally:
+                torch.nn.functional.scaled_dot_product_attention = before
         named = attention_arguments(func, args, kwargs)
         found = self.attend(named) if named is not None else None
         return func(*args, **kwargs) if found is None else found
