@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import yaml
 
-from agentkernel.chat.language import understanding
+from agentkernel.chat.language import phrases, understanding
 from agentkernel.chat.language.classifier import (
     NONE,
     RANKING_FILE,
@@ -38,10 +38,10 @@ from agentkernel.chat.language.classifier import (
     word_bit,
 )
 from agentkernel.chat.language.grammar import EXAMPLES
-from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.phrases import with_polarity
 from agentkernel.chat.language.ranking import label_of
 from agentkernel.chat.language.slots import BUCKETS, features, words_of_tags
-from agentkernel.chat.language.tagging import Tag, clean, tag_tokens, tokenise
+from agentkernel.chat.language.tagging import Tag, clean
 from agentkernel.chat.language.wording import spelt_out
 from agentkernel.chat.requests import IntentContext, Understood
 from agentkernel.chat.user_input import FACTS, IMPOSSIBLE
@@ -258,7 +258,7 @@ def digest(rows: Sequence[Example]) -> str:
 
 def tags_of(text: str) -> list[Tag]:
     """The tags of a sentence, as the readers see them."""
-    return with_polarity(with_values(tag_tokens(tokenise(clean(text)), CONTEXT)))
+    return with_polarity(phrases.tags_of(clean(text), CONTEXT.targets))
 
 
 def trained(rows: Sequence[Example]) -> Classifier:

@@ -463,14 +463,16 @@ def nearest_requests(
     tags: Sequence[Tag], most: int, classifier: Classifier
 ) -> tuple[Suggestion, ...]:
     """The likeliest requests, best first, each with a sentence that asks for it."""
-    found: list[Suggestion] = []
-    order = (-classifier.probabilities(tags)).argsort(kind="stable")
-    for at in order:
+    names: dict[str, IntentName] = {name: name for name in EXAMPLES}
+    found: dict[IntentName, Suggestion] = {}
+    for at in (-classifier.probabilities(tags)).argsort(kind="stable"):
         label = classifier.labels[int(at)]
-        for name in EXAMPLES:
-            if name == label.partition("=")[0] and all(name != each.name for each in found):
-                found.append(Suggestion(name=name, example=_example(name, label)))
-    return tuple(found[:most])
+        name = names.get(label.partition("=")[0])
+        if name is not None and name not in found:
+            found[name] = Suggestion(name=name, example=_example(name, label))
+            if len(found) == most:
+                break
+    return tuple(found.values())
 
 
 def _example(name: IntentName, label: str) -> str:

@@ -8,7 +8,7 @@ every needed concept is there and no word of weight is left over.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -116,7 +116,7 @@ class Item:
     ruled_out: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """One pattern; `needed` and `known` are for a quick look whether it can fit at all."""
 
@@ -128,7 +128,7 @@ class Row:
     items: tuple[Item, ...]
     known: frozenset[str]
 
-    @property
+    @cached_property
     def needed(self) -> tuple[Item, ...]:
         """The places that must be filled."""
         return tuple(item for item in self.items if item.needed)

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from agentkernel.chat.language.tagging import (
     Pattern,
     Tag,
+    clean,
     entries,
     merged,
     negated,
+    sentences,
+    tag_tokens,
     text_of,
+    tokenise,
     words_of,
 )
 
@@ -53,6 +58,31 @@ MORE = words_of("more further extra additional another of other")
 MORE_ROUNDS = frozenset({"more rounds", "more attempts", "more tries", "more candidates"})
 RANGE = frozenset({"to", "-", "through", "and", "until"})
 MOST_NUMBER = 10**9
+MOST_KEPT = 256
+"""Texts whose tags are kept: the readers of one line look at the same parts of it many times."""
+
+
+def tags_of(text: str, targets: tuple[str, ...]) -> list[Tag]:
+    """The tags of a cleaned text, those that make one value joined."""
+    return list(_tags_of(text, targets))
+
+
+@lru_cache(MOST_KEPT)
+def _tags_of(text: str, targets: tuple[str, ...]) -> tuple[Tag, ...]:
+    return tuple(with_values(tag_tokens(tokenise(text), targets)))
+
+
+@lru_cache(MOST_KEPT)
+def marked_tags(text: str, targets: tuple[str, ...]) -> tuple[Tag, ...]:
+    """The tags of a text as typed, sentence by sentence, with values joined and polarity marked."""
+    found = sentences(tags_of(clean(text), targets))
+    return tuple(tag for sentence in found for tag in with_polarity(sentence))
+
+
+def forget_tags() -> None:
+    """Read each text anew, as where a line is typed for the first time."""
+    _tags_of.cache_clear()
+    marked_tags.cache_clear()
 
 
 def with_values(tags: list[Tag]) -> list[Tag]:

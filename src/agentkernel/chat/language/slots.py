@@ -316,17 +316,11 @@ WEIGHTS = {"word": 1.0, "pair": 0.8, "triple": 0.6, "letters": 0.35, "concept": 
 """How much each sort counts before the lengths are made equal."""
 
 
-@lru_cache(2**15)
-def _bucket(sort: str, text: str) -> int:
-    return crc32(f"{sort}:{text}".encode()) % BUCKETS
-
-
 def features(tags: Sequence[Tag]) -> dict[int, float]:
     """Bucket -> weight. Values stand as their kind ("4 GB" as BYTES), so that no number matters."""
     found: dict[int, float] = {}
-    for sort, text in _named(tags):
-        bucket = _bucket(sort, text)
-        found[bucket] = found.get(bucket, 0.0) + WEIGHTS[sort]
+    for bucket, weight in _weighted(tags):
+        found[bucket] = found.get(bucket, 0.0) + weight
     return found
 
 
@@ -348,31 +342,38 @@ def is_value(tag: Tag) -> bool:
     return tag.has(*VALUES) and not tag.has("FILLER") and tag.text != "one"
 
 
-def _named(tags: Sequence[Tag]) -> Iterator[tuple[str, str]]:
+def _weighted(tags: Sequence[Tag]) -> Iterator[tuple[int, float]]:
     words = words_of_tags(tags)
     bounded = ["<", *words, ">"]
     for word in words:
-        yield "word", word
-        if not word.startswith("#"):
-            yield from _pieces(f" {word} ")
+        yield from _of_word(word)
     for first, second in pairwise(bounded):
-        yield "pair", f"{first} {second}"
-    for three in zip(bounded, bounded[1:], bounded[2:], strict=False):
-        yield "triple", " ".join(three)
+        yield _feature("pair", f"{first} {second}")
+    for first, second, third in zip(bounded, bounded[1:], bounded[2:], strict=False):
+        yield _feature("triple", f"{first} {second} {third}")
     for tag in tags:
-        for concept in sorted(tag.concepts - VALUES):
-            yield "concept", ("not " if tag.negated else "") + concept
+        yield from _of_concepts(tag.concepts, tag.negated)
         if is_value(tag):
-            yield "place", ("not " if tag.negated else "") + min(tag.concepts & VALUES)
+            yield _feature("place", ("not " if tag.negated else "") + min(tag.concepts & VALUES))
+
+
+def _feature(sort: str, text: str) -> tuple[int, float]:
+    return crc32(f"{sort}:{text}".encode()) % BUCKETS, WEIGHTS[sort]
 
 
 @lru_cache(2**13)
-def _pieces(word: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        ("letters", word[at : at + length])
-        for length in LETTERS
-        for at in range(len(word) - length + 1)
-    )
+def _of_word(word: str) -> tuple[tuple[int, float], ...]:
+    bounded = "" if word.startswith("#") else f" {word} "
+    pieces = [
+        bounded[at : at + length] for length in LETTERS for at in range(len(bounded) - length + 1)
+    ]
+    return _feature("word", word), *(_feature("letters", piece) for piece in pieces)
+
+
+@lru_cache(2**10)
+def _of_concepts(concepts: frozenset[str], negated: bool) -> tuple[tuple[int, float], ...]:
+    mood = "not " if negated else ""
+    return tuple(_feature("concept", mood + each) for each in sorted(concepts - VALUES))
 
 
 REF = frozenset({"CAND", "ORD", "NUM"})

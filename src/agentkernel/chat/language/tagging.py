@@ -11,11 +11,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
-
-from agentkernel.chat.requests import IntentContext
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -98,6 +96,8 @@ def _expanded(word: str) -> list[str]:
     """`word` without a contraction: "don't" is "do", "not"."""
     if word in CONTRACTIONS:
         return CONTRACTIONS[word].split()
+    if "'" not in word:
+        return [word]
     if word.endswith("n't") and len(word) > 3:
         return [word[:-3], "not"]
     for ending, full in ENDINGS.items():
@@ -324,14 +324,14 @@ class Tag:
         return not self.concepts.isdisjoint(concepts)
 
 
-def tag_tokens(tokens: list[Token], context: IntentContext) -> list[Tag]:
+def tag_tokens(tokens: list[Token], targets: tuple[str, ...]) -> list[Tag]:
     """Tags of the tokens in order: names of GPUs, then phrases, then single words."""
-    targets = _target_names(context.targets)
+    names = _target_names(targets)
     found: list[Tag] = []
     at = 0
     while at < len(tokens):
         tag, used = (
-            _target(tokens, at, targets)
+            _target(tokens, at, names)
             or _literal(tokens, at)
             or _phrase(tokens, at)
             or _numeral(tokens, at)
@@ -343,6 +343,7 @@ def tag_tokens(tokens: list[Token], context: IntentContext) -> list[Tag]:
     return found
 
 
+@lru_cache(8)
 def _target_names(targets: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Name without marks -> the targets that it may mean: itself, else all that begin with it."""
     plain = {name.lower().replace("-", "").replace(" ", ""): name for name in targets}
@@ -365,8 +366,8 @@ def _target(
     if tokens[at].text == "-":
         return None
     for used in range(min(MOST_TARGET_WORDS + 2, len(tokens) - at), 0, -1):
-        joined = "".join(item.text for item in tokens[at : at + used] if item.text != "-")
-        names = targets.get(joined.replace("-", "")) or targets.get(joined.removesuffix("s"))
+        joined = "".join(item.text for item in tokens[at : at + used]).replace("-", "")
+        names = targets.get(joined) or targets.get(joined.removesuffix("s"))
         if names and tokens[at + used - 1].text != "-":
             return _join(tokens[at : at + used], {"TARGET"}, names), used
     return None

@@ -37,7 +37,7 @@ from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
 from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
-from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.phrases import tags_of, with_polarity
 from agentkernel.chat.language.questions import read_questions, read_why_not
 from agentkernel.chat.language.ranking import (
     ASIDES,
@@ -57,7 +57,6 @@ from agentkernel.chat.language.tagging import (
     Tag,
     clean,
     sentences,
-    tag_tokens,
     text_of,
     tokenise,
     words_of,
@@ -397,7 +396,7 @@ def understand(text: str, context: IntentContext) -> Understanding:
 
 def _without_explanations(shown: str, context: IntentContext) -> str:
     """The line without the clauses that say why, where none of them may be a request too."""
-    tags = with_values(tag_tokens(tokenise(shown), context))
+    tags = tags_of(shown, context.targets)
     parts = split_explanations(tags)
     if not parts.cut or parts.weighs or not parts.request:
         return shown
@@ -459,7 +458,7 @@ def _decided(
         return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
     if isinstance(rules, Ambiguous) or not ranked.options:
         return rules
-    known = in_common(with_values(tag_tokens(tokenise(shown), context)))
+    known = in_common(tags_of(shown, context.targets))
     return Ambiguous(text=shown, options=ranked.options) if known else rules
 
 
@@ -501,7 +500,7 @@ def _as_ranked(
         return Ambiguous(text=shown, options=(other, ranked.requests))
     if isinstance(rules, Understood) and ranked.probability < SURE_OF_A_CHANGE:
         return Ambiguous(text=shown, options=(ranked.requests, rules.intents))
-    tags = with_values(tag_tokens(tokenise(shown), context))
+    tags = tags_of(shown, context.targets)
     intents = of_the_last(shown, ranked.requests, context)
     found = resolve_requests(list(intents), shown)
     return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
@@ -529,7 +528,7 @@ def _understand(shown: str, context: IntentContext) -> Understanding:
     if not tokens or len(tokens) > MOST_TOKENS:
         reason = "No words in it." if not tokens else f"More than {MOST_TOKENS} words."
         return _not_understood(shown, reason)
-    tags = with_values(tag_tokens(tokens, context))
+    tags = tags_of(shown, context.targets)
     if len(tokens) == 1 and tokens[0].kind == "quoted":
         return _not_understood(shown, "Words in quotes ask for nothing by themselves.", tags)
     about = _by_words(shown, context)
@@ -561,7 +560,7 @@ def _alone(half: str, context: IntentContext) -> Understanding:
     wished = read_questions(half, context) or read_wishes(half, context)
     if wished:
         return Understood(intents=wished)
-    tags = with_values(tag_tokens(tokenise(half), context))
+    tags = tags_of(half, context.targets)
     found = _meant(tags, context, half) if tags else _not_understood(half, "No words in it.")
     return _in_force(found, tags, context, half) if isinstance(found, Understood) else found
 

@@ -16,16 +16,12 @@ from pydantic import ValidationError
 
 from agentkernel.chat.language.grammar import read_only_requests
 from agentkernel.chat.language.kernel_words import USUAL, read_axes
-from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.phrases import marked_tags
 from agentkernel.chat.language.questions import CLASS, FILE, SHARED, find_target, said
 from agentkernel.chat.language.slots import SLOTS, SlotRule, intent_of, is_value
 from agentkernel.chat.language.tagging import (
     Tag,
-    clean,
-    sentences,
     spelled_number,
-    tag_tokens,
-    tokenise,
     words_of,
 )
 from agentkernel.chat.requests import (
@@ -110,8 +106,7 @@ class Clause:
     @cached_property
     def tags(self) -> tuple[Tag, ...]:
         """With values joined and polarity marked."""
-        tags = with_values(tag_tokens(tokenise(clean(self.shown)), self.context))
-        return tuple(tag for sentence in sentences(tags) for tag in with_polarity(sentence))
+        return marked_tags(self.shown, self.context.targets)
 
     @cached_property
     def plain(self) -> str:

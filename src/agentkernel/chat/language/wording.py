@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import lru_cache
 
 SHORTHAND = (
     (r"\bw/ ?o\b", "without"),
@@ -55,6 +56,7 @@ def spelt_out(text: str) -> str:
     return " ".join(_spelt(word) for word in text.split(" "))
 
 
+@lru_cache(2**10)
 def _spelt(word: str) -> str:
     lower = word.lower()
     if not lower.isalpha() or len(lower) < 4 or lower in SPELT:
