@@ -19,6 +19,7 @@ from agentkernel.nightly.zoo.loader import (
     flat_outputs,
     load_model,
 )
+from agentkernel.nightly.zoo.reader import read_zoo
 from tests.nightly.zoo.calls import run_call
 
 NET = """
@@ -275,3 +276,30 @@ def test_what_cannot_be_compared_is_one_line() -> None:
         flat_outputs((torch.ones(1), {"past": DynamicCache()}))
     with pytest.raises(ProblemError, match="returned tuple without a tensor"):
         flat_outputs((None, 3))
+
+
+def test_a_file_in_kernelbenchs_form_needs_neither_inputs_nor_init(tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "class Wide(nn.Linear):\n    pass\n\n"
+        "def get_inputs():\n    return [torch.randn(3, 5)]\n\n"
+        "def get_init_inputs():\n    return [5, 7]\n"
+    )
+    (tmp_path / "zoo.yaml").write_text("models: [{name: wide, model: 'wide.py:Wide'}]")
+    zoo = read_zoo(tmp_path / "zoo.yaml")
+    loaded = load_model(zoo, zoo.models[0])
+    (output,) = flat_outputs(run_call(loaded.build(), loaded.make_call()))
+    assert output.shape == (3, 7)
+
+
+def test_an_init_of_the_entry_goes_before_get_init_inputs(tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "class Wide(nn.Linear):\n    pass\n\n"
+        "def get_inputs():\n    return [torch.randn(3, 5)]\n\n"
+        "def get_init_inputs():\n    return [5, 7]\n"
+    )
+    entry = "{name: wide, model: 'wide.py:Wide', init: {in_features: 5, out_features: 2}}"
+    (tmp_path / "zoo.yaml").write_text(f"models: [{entry}]")
+    zoo = read_zoo(tmp_path / "zoo.yaml")
+    assert load_model(zoo, zoo.models[0]).build().weight.shape == (2, 5)

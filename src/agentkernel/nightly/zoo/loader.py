@@ -8,6 +8,8 @@ process.
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import difflib
 import hashlib
 import importlib
@@ -16,12 +18,12 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import ProblemError, one_line, raised_at
 from agentkernel.domain.nightly import Zoo, ZooModel
@@ -71,6 +73,10 @@ def parse_model_input(text: str) -> ModelInput:
     return ModelInput(name, spec)
 
 
+OWN_INPUTS, OWN_ARGUMENTS = "get_inputs", "get_init_inputs"
+"""Functions of a model's file that make the arguments of a call, and of its class."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """A name in a file (`file`), or in a module that Python finds (`module`)."""
@@ -106,6 +112,19 @@ def parse_reference(text: str, folder: Path) -> Reference:
             "'file.py:Name'. Next: write it so; a file ends in '.py'."
         )
     return Reference(name, module=place)
+
+
+def has_own(model: ZooModel, name: str, folder: Path) -> bool:
+    """Whether the model's file defines the function `name`. Raises ProblemError where the reference
+    does not read."""
+    file = parse_reference(model.model, folder).file
+    if file is None:
+        return False
+    try:
+        tree = parse_source(source_bytes(file), str(file))
+    except SyntaxError:
+        return False  # which is told where the model's name is looked up
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
 
 
 def find(reference: Reference, folder: Path) -> object:
@@ -305,6 +324,8 @@ class LoadedModel:
     maker: Maker | None
     lines: tuple[ModelInput, ...]
     folder: Path
+    arguments: Maker | None = None
+    """Makes the constructor's positional arguments, where `init` names none."""
 
     def build(self, device: str = "cpu") -> nn.Module:
         """The module after `torch.manual_seed(spec.seed)`: eval mode, cast, without gradients.
@@ -319,7 +340,8 @@ class LoadedModel:
         _seed(self.spec.seed)
         try:
             with torch.device("meta" if device == "meta" else "cpu"), search_path(self.folder):
-                module = self.constructor(**self.spec.init)
+                given = () if self.arguments is None else self.arguments()
+                module = self.constructor(*cast("Iterable[object]", given), **self.spec.init)
         except (Exception, SystemExit) as error:
             raise ProblemError(
                 f"Model {self.spec.name!r}: {self.spec.model} raised {type(error).__name__}: "
@@ -400,6 +422,11 @@ def load_model(zoo: Zoo, model: ZooModel) -> LoadedModel:
         inputs = parse_reference(model.make_inputs, folder) if model.make_inputs else None
         maker = _callable(inputs, folder, "a function") if inputs else None
         lines = tuple(parse_model_input(line) for line in model.inputs)
+        arguments = None
+        as_a_problem = inputs == dataclasses.replace(reference, name=OWN_INPUTS)
+        if as_a_problem and not model.init and has_own(model, OWN_ARGUMENTS, folder):
+            own = dataclasses.replace(reference, name=OWN_ARGUMENTS)
+            arguments = _callable(own, folder, "a function")
     except ProblemError as error:
         raise ProblemError(f"Model {model.name!r}: {error}") from error
     if isinstance(constructor, type):
@@ -409,7 +436,7 @@ def load_model(zoo: Zoo, model: ZooModel) -> LoadedModel:
     )
     for item in filter(None, (reference, inputs)):
         digest.update(defining_sha(item, folder).encode())
-    return LoadedModel(model, digest.hexdigest(), constructor, maker, lines, folder)
+    return LoadedModel(model, digest.hexdigest(), constructor, maker, lines, folder, arguments)
 
 
 def _callable(reference: Reference, folder: Path, what: str) -> Maker:

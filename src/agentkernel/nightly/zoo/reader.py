@@ -16,7 +16,12 @@ from pydantic import ValidationError
 
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.nightly import PART_OF, ModelDType, Zoo, ZooModel
-from agentkernel.nightly.zoo.loader import parse_model_input, parse_reference
+from agentkernel.nightly.zoo.loader import (
+    OWN_INPUTS,
+    has_own,
+    parse_model_input,
+    parse_reference,
+)
 from agentkernel.storage.configuration import (
     BoundedLoader,
     compose_yaml,
@@ -185,7 +190,9 @@ def _model(entry: object, index: int, file: Path, folder: Path) -> ZooModel:
     except ValidationError as error:
         raise ProblemError(f"{where}: {_explain(error)}") from error
     _check_sources(model, where, folder)
-    return model
+    if model.inputs or model.make_inputs:
+        return model
+    return model.evolve(make_inputs=f"{model.model.rpartition(':')[0]}:{OWN_INPUTS}")
 
 
 def _check_sources(model: ZooModel, where: str, folder: Path) -> None:
@@ -194,17 +201,19 @@ def _check_sources(model: ZooModel, where: str, folder: Path) -> None:
         raise ProblemError(
             f"{where} has both 'inputs' and 'make_inputs'. Expected one of them. Next: drop one."
         )
-    if not model.inputs and not model.make_inputs:
-        raise ProblemError(
-            f"{where} has no inputs. Expected e.g. inputs: ['x=f32[2,16,64]'], or 'make_inputs: "
-            "file.py:function'. Next: add one of them."
-        )
     try:
         for reference in filter(None, (model.model, model.make_inputs)):
             parse_reference(reference, folder)
+        given = model.inputs or model.make_inputs or has_own(model, OWN_INPUTS, folder)
         names = [parse_model_input(line).name for line in model.inputs]
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from error
+    if not given:
+        raise ProblemError(
+            f"{where} has no inputs. Expected e.g. inputs: ['x=f32[2,16,64]'], 'make_inputs: "
+            f"file.py:function', or a function {OWN_INPUTS}() in the model's file. "
+            "Next: add one of them."
+        )
     twice = _twice(names)
     if twice:
         raise ProblemError(
