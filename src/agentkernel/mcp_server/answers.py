@@ -54,6 +54,7 @@ EXPECTED_FOUND = re.compile(rf"(expected:? )({NUMBER})(,?\s+found:? )({NUMBER})(
 SHORT_DIGITS = 4
 WHOLE_FROM = 1e4
 """From here on a figure is written without decimals: it has four digits and more before them."""
+COMMANDS_NEXT = re.compile(r"\s*Next: ")
 AS_WRITTEN = frozenset({"show", "search_knowledge"})
 """Tools whose text may be source, in which a constant keeps its digits."""
 
@@ -89,7 +90,9 @@ def job_text(job: Job) -> str:
     if job.tool in AS_WRITTEN:
         return _lines(job.text())
     if job.tool != "optimize":
-        return short_figures(_lines(job.text()))
+        # The next step of a command line is none of a client's, who gets its own below.
+        said = [line for line in _lines(job.text()).splitlines() if not COMMANDS_NEXT.match(line)]
+        return short_figures("\n".join(said))
     result = next((item for item in reversed(job.events()) if "status" in item), {})
     figures = {name: result[name] for name in RESULT_FIGURES if result.get(name) is not None}
     lines = [

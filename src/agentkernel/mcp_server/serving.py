@@ -57,7 +57,10 @@ class StrictServer(MCPServer):
         for word in arguments:
             if word not in known:
                 takes = ", ".join(known)
-                raise ToolError(f"{name} takes no argument {word[:SHOWN]!r}. It takes: {takes}.")
+                raise ToolError(
+                    f"{name} takes no argument {word[:SHOWN]!r}. It takes: {takes}. "
+                    "Next: call it again with these alone."
+                )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:

@@ -13,7 +13,20 @@ from agentkernel.cli.rendering.answer import answer
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.formatting import counted, told_apart
-from agentkernel.domain.verdict import CaseResult, Verdict
+from agentkernel.domain.verdict import (
+    CaseResult,
+    CompileFailed,
+    ExecutionFailed,
+    Failure,
+    InputsChanged,
+    LoadFailed,
+    Policy,
+    PolicyViolation,
+    RaceFound,
+    RunFailed,
+    Verdict,
+    WrongMeta,
+)
 from agentkernel.workflows.answer import fastest_baseline, holds_for, use_lines
 from agentkernel.workflows.outcome import Result
 from tests.cli.run_events import result
@@ -221,6 +234,26 @@ def test_wrong_values_are_told_in_sentences(pattern: str, place: str) -> None:
     lines = verdict_lines(found)
     assert f"  output 2 is wrong: {place}" in lines
     assert any(line.startswith(f"  Next: fix that; --seed {found.seed} ") for line in lines)
+
+
+@pytest.mark.parametrize("policy", ["triton", "mixed"])
+def test_each_gate_says_what_to_do_next(policy: Policy) -> None:
+    failures: list[Failure] = [
+        PolicyViolation(rule="torch-compute", line=3, text="torch.mm"),
+        LoadFailed(log="no ModelNew"),
+        CompileFailed(log="tl.dot: shapes", line=7),
+        RunFailed(reason="raised", log="KeyError", case="normal"),
+        WrongMeta(case="normal", output=0, expected="float32", found="float16"),
+        InputsChanged(case="normal", name="x"),
+        ExecutionFailed(rule="no-kernel", text="forward launched none"),
+        RaceFound(tool="scan", line=3, text="two programs"),
+        mismatch(),
+    ]
+    for failure in failures:
+        found = verdict(Candidate(source="x", coder="", round=0), failure=failure)
+        (last,) = [x for x in verdict_lines(found.evolve(policy=policy)) if "  Next: " in x]
+        assert f"--seed {found.seed}" in last
+        assert ("--policy mixed" in last) == (failure.kind == "policy" and policy == "triton")
 
 
 def test_a_scalar_is_wrong_at_no_place() -> None:

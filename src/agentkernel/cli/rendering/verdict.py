@@ -73,7 +73,32 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
         values["log"] = values["log"].partition("\n")[2] or None
     if values.get("log"):
         values["log"] = _end_of(values["log"])
-    return [f"  {key}: {value}" for key, value in values.items() if value is not None]
+    told = [f"  {key}: {value}" for key, value in values.items() if value is not None]
+    return [*told, f"  Next: {_next_after(verdict, failure)}"]
+
+
+NEXT = {
+    "policy": "write that part as a kernel of your own",
+    "load": "run the file by itself in Python: it has to define ModelNew, with the arguments and "
+    "weights of the original",
+    "compile": "correct the kernel there; a small launch by itself in Python shows the whole error",
+    "run": "call ModelNew at the sizes of that case by itself in Python",
+    "meta": "give that output the dtype, shape and strides of the original's",
+    "inputs": "write to memory of your own: the original leaves that one as it is",
+    "execution": "have kernels of your own do that work, in each call anew",
+    "races": "let no two programs of a launch touch the same element, or make it atomic",
+    "timing": "do the whole work in every call",
+}
+"""By the kind of a failure."""
+
+
+def _next_after(verdict: Verdict, failure: Failure) -> str:
+    if verdict.undecided:
+        return "judge it where a GPU is, or at smaller sizes: nothing is known against it"
+    how = NEXT.get(failure.kind, "correct that")
+    if failure.kind == "policy" and verdict.policy == "triton":
+        how += "; --policy mixed allows library calls that the original makes as well"
+    return f"{how}; then judge it again, with --seed {verdict.seed} on the same cases"
 
 
 def _end_of(log: str) -> str:
