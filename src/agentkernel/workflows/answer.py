@@ -169,7 +169,7 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     where nothing is handed over."""
     if result.candidate is None:
         return []
-    rows = [("use it", _import_of(Path(result.candidate)))]
+    rows = [("use it", _import_of(Path(result.candidate), result.run))]
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
         folder = relative_path(str(Path(result.certificate).parent))
         rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
@@ -180,8 +180,17 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     return rows
 
 
-def _import_of(path: Path) -> str:
-    """The line that imports the drop-in from the working folder."""
+def _import_of(path: Path, run: str) -> str:
+    """The line that imports the drop-in from the working folder. In its run's folder it is named by
+    both: files of two runs of one module have the same name, and Python would give the first one
+    for the second."""
+    if path.parent.name == run and "." not in run + path.stem:
+        runs = relative_path(str(path.parent.parent)) or "."
+        name = f"{run}.{path.stem}"
+        return (
+            f"import importlib, sys; sys.path.append({runs!r}); "
+            f"ModelNew = importlib.import_module({name!r}).ModelNew"
+        )
     line = f"from {path.stem} import ModelNew"
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         line = f"ModelNew = __import__({path.stem!r}).ModelNew"

@@ -205,6 +205,21 @@ def test_the_import_works_from_the_working_folder(
         assert ("sys.path" in line) == (folder != path.parent)
 
 
+def test_the_drop_ins_of_two_runs_are_imported_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run as they are printed, one after the other in one process."""
+    lines = []
+    for number, run in enumerate(("norm-20261130-090000-aaaa", "norm-20261130-090100-bbbb")):
+        path = tmp_path / "runs" / run / "norm_optimized.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"class ModelNew: number = {number}\n")
+        monkeypatch.chdir(tmp_path)
+        lines.append(use_lines(result(candidate=str(path), run=run), None)[0][1])
+    text = "\n".join(f"{line}; assert ModelNew.number == {n}" for n, line in enumerate(lines))
+    subprocess.run([sys.executable, "-c", text], check=True, cwd=tmp_path)
+
+
 def test_a_name_stands_once_with_its_count() -> None:
     assert counted(["mm", "add", "mm", "mm"]) == ["mm x 3", "add"]
 
