@@ -278,10 +278,14 @@ def _holds_for_one(
     try:
         if not captured.admits(sizes):
             return False
-        other = capture(resized(loaded, captured, sizes))
+        asked = resized(loaded, captured, sizes)
+        # Numbers are traced sooner; what torch simplifies for them alone is looked at once more.
+        return any(
+            _same_graph(captured, capture(asked, symbolic=symbolic), sizes)
+            for symbolic in (False, True)
+        )
     except (ProblemError, ZeroDivisionError):  # of an assumption that has no value at these sizes
         return False
-    return _same_graph(captured, other, sizes)
 
 
 INDICES = (torch.int32, torch.int64)
