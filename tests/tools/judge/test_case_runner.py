@@ -389,3 +389,21 @@ ROLES = {"a": (True, "a"), "b": (True, "a")}
 def test_parameters_are_the_originals(theirs: dict[str, JSON], words: str | None) -> None:
     found = compare_roles(ROLES, theirs)
     assert (found is None) if words is None else (found is not None and words in found)
+
+
+def test_a_case_that_is_asked_again_is_answered_once(prepared, worker, monkeypatch):
+    loaded, captured = prepared(WEIGHTED)
+    runner = CaseRunner(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
+    assert runner.build(WEIGHTS.replace("BODY", "return x * self.w + self.b")) is None
+    asked = []
+    ask = runner.oracle_inputs.ask
+    monkeypatch.setattr(runner.oracle_inputs, "ask", lambda case: asked.append(case) or ask(case))
+    shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
+    one, other = Case(shape, "normal", 1), Case(shape, "normal", 2)
+    with runner.remembering():
+        outcomes = [runner.run(case) for case in (one, other, one, one, other)]
+    assert asked == [one, other]
+    assert all(outcome.failure is None for outcome in outcomes)
+    assert outcomes[0].results == outcomes[2].results == outcomes[3].results
+    runner.run(one)
+    assert asked == [one, other, one]

@@ -824,3 +824,29 @@ def test_no_odd_case_gives_far_more_than_it_takes():
     for shape in found:
         x = shape.inputs.tensors[0].shape
         assert 60000 * x[1] <= MOST_RESULTS
+
+
+def test_cases_of_one_seed_share_a_module_that_stays_as_it_is(prepared):
+    """Drawing the weights of a large module takes longer than a call of it."""
+    text = problem_of("x * self.weight", "torch.randn(16, 100)", state=WEIGHT)
+    loaded, captured = prepared(text)
+    settings = JudgeSettings(seed=0)
+    shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
+    normal, zeros = (Case(shape, name, 7) for name in ("normal", "zeros"))
+    for device_bytes in (None, 1 << 30):
+        oracle_inputs = OracleInputs(
+            loaded, captured, settings.evolve(device_bytes=device_bytes), []
+        )
+        first = oracle_inputs.ask(normal)
+        before = {name: value.clone() for name, value in first.model.state_dict().items()}
+        again = oracle_inputs.ask(zeros)
+        assert (again.model is first.model) == (device_bytes is None)
+        assert torch.equal(again.model.weight, first.model.weight)
+        other = oracle_inputs.ask(Case(shape, "normal", 8))
+        assert not torch.equal(other.model.weight, first.model.weight)
+        for change in ("weights", "values", "next", "nan", "training"):
+            oracle_inputs.follow(normal, first, FollowUp(change))
+        assert all(
+            torch.equal(value, before[name]) for name, value in first.model.state_dict().items()
+        )
+        assert not first.model.training

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentkernel.tools.judge.cases.noise import drawn, laid_out, normals
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -117,10 +119,8 @@ def _reorder(value: torch.Tensor, generator: torch.Generator) -> None:
 def _scatter(value: torch.Tensor, generator: torch.Generator, sign: int) -> None:
     """A parameter of both signs and other sizes, in place. One of several dimensions that has both
     signs already, as those of products do, keeps its size."""
-    import torch
-
-    shape, device = value.shape, value.device
-    noise = torch.randn(shape, generator=generator, device=device)
+    shape = value.shape
+    noise = laid_out(normals(value.numel(), generator), shape)
     if value.numel() == 1:
         value.copy_(sign * (1 + noise.abs()))
         return
@@ -129,8 +129,9 @@ def _scatter(value: torch.Tensor, generator: torch.Generator, sign: int) -> None
         value.copy_(SCALED_WEIGHT * noise)
     elif not bool((value < 0).any()) or not bool((value > 0).any()):
         value.copy_(value.abs() * noise.sign())
-    chance = torch.rand(shape, generator=generator, device=device)
-    value.masked_fill_(chance < (ZERO_WEIGHTS if flat else ZERO_WEIGHTS / 2), 0.0)
+    chance = drawn(value.numel(), generator)
+    share = ZERO_WEIGHTS if flat else ZERO_WEIGHTS / 2
+    value.masked_fill_(laid_out(chance < share, shape), 0.0)
 
 
 def _perturb(
@@ -152,9 +153,10 @@ def _perturb(
             torch.randn(value.shape, generator=generator, device=device).mul_(0.5).to(value.dtype)
         )
     elif is_parameter:
-        noise, wide = torch.randn(value.shape, generator=generator, device=device), value.float()
+        noise, wide = normals(value.numel(), generator), value.float()
         shift = 0.1 * wide.std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
-        value.copy_(torch.addcmul(wide, wide, noise, value=0.1) + shift * noise.roll(1))
+        moved = torch.addcmul(wide, wide, laid_out(noise, value.shape), value=0.1)
+        value.copy_(moved.add_(laid_out(shift * noise.roll(1), value.shape)))
     else:
         noise = torch.randn(value.shape, generator=generator, device=device).clamp_(-3, 3)
         value.copy_(value.float() * (1 + 0.1 * noise))

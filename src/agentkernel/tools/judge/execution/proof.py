@@ -301,8 +301,9 @@ class KernelAblation:
         """Outputs that nobody writes, kernels whose absence changes nothing in any of the first
         cases that launch them and, where the original `computes`, kernels that only copy."""
         try:
-            wrong = self._find_unwritten(cases) or self._find_dead(cases, seen)
-            return wrong or (self._find_copies(cases) if computes else None)
+            with self._trial.remembering():
+                wrong = self._find_unwritten(cases) or self._find_dead(cases, seen)
+                return wrong or (self._find_copies(cases) if computes else None)
         finally:
             if self._worker.alive:
                 self._ablate([])

@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.layouts import copied
+from agentkernel.tools.judge.cases.noise import drawn, laid_out
+from agentkernel.tools.judge.comparison.compare import same_bits
 from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.reference.masked_nan import without_masked_keys, without_unused_nan
 
@@ -113,8 +115,8 @@ def moved_by_ulp(value: torch.Tensor, dtype: torch.dtype, least: float, seed: in
         return value
     step = max(torch.finfo(dtype).eps, least)
     generator = torch.Generator(device=value.device).manual_seed(seed)
-    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=value.device)
-    return value * (1 + step * (2 * noise - 1))
+    noise = drawn(value.numel(), generator, torch.float64)
+    return value * laid_out(1 + step * (2 * noise - 1), value.shape)
 
 
 class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -261,7 +263,7 @@ def _same(one: object, other: object) -> bool:
     """Bit for bit; NaN is NaN."""
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return True
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return one.shape == other.shape and same_bits(one, other)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,10 @@ FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 FOLLOW_UP_SEED_STEP = 15_485_863
+MODELS_KEPT = 4
+MODEL_BYTES = {"cpu": 256 << 20, "cuda": 64 << 20}
+"""Models of so many bytes of weights at most are kept for other cases: on a GPU so few that no plan
+of its memory has to count them."""
 TF32_STEP = 2.0**-11
 
 
@@ -129,6 +133,9 @@ class OracleInputs:
         kinds = self.base.state_dict().values()
         self._floats = any(value.is_floating_point() for value in kinds)
         self._vectors = any(is_vector(value) for value in self.base.parameters())
+        self._models: dict[tuple[int, int, int | None, float], nn.Module] = {}
+        most = MODEL_BYTES[settings.device] if settings.device_bytes is None else 0
+        self._few_weights = sum(value.nbytes for value in kinds) <= most
         self._sampler = Sampler(
             loaded,
             settings.device,
@@ -152,6 +159,21 @@ class OracleInputs:
             spread_vector_weights(model, seed, power)
         return model
 
+    def _known_model(
+        self, seed: int, sign: int = 0, least: int | None = None, power: float = 0.0
+    ) -> nn.Module:
+        """As `model`, for callers that leave it as it is: several cases of one seed have the same.
+        The last few are kept where they are small."""
+        key = (seed, sign, least, power)
+        found = self._models.pop(key, None)
+        if found is None:
+            found = self.model(seed, sign, least, power)
+        if self._few_weights:
+            self._models[key] = found
+            while len(self._models) > MODELS_KEPT:
+                del self._models[next(iter(self._models))]
+        return found
+
     def ask(self, case: Case) -> ReferenceCase | NotApplicable:
         """The first scale and range of integers with which the reference gives finite values."""
         sign = SIGNS.get(case.distribution, 0) if self.base.state_dict() else 0
@@ -159,14 +181,14 @@ class OracleInputs:
         # that looks up by a buffer none with other integers there.
         bold = dict.fromkeys((0 if self._looks_up else -SMALL, 0, None))
         for least in bold if sign else ():
-            result = self._ask(self.model(case.seed, sign, least), case)
+            result = self._ask(self._known_model(case.seed, sign, least), case)
             if isinstance(result, ReferenceCase):
                 return result
         for power in POWERS if case.distribution == WIDE_WEIGHTS and self._vectors else ():
-            result = self._ask(self.model(case.seed, power=power), case)
+            result = self._ask(self._known_model(case.seed, power=power), case)
             if isinstance(result, ReferenceCase):
                 return result
-        return self._ask(self.model(case.seed), case)
+        return self._ask(self._known_model(case.seed), case)
 
     def _ask(self, model: nn.Module, case: Case) -> ReferenceCase | NotApplicable:
         why = NotApplicable("the reference gives no finite values")
@@ -242,7 +264,7 @@ class OracleInputs:
     ) -> Iterator[tuple[list[object], nn.Module]]:
         seed = case.seed + FOLLOW_UP_SEED_STEP
         if change == "weights":
-            yield before.inputs, self.model(seed)
+            yield before.inputs, self._known_model(seed)
         elif change == "next":
             if before.answer.after is not None:
                 yield self._draw(dataclasses.replace(case, seed=seed), 1.0), before.answer.after
