@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from agentkernel.domain.verdict import LoadFailed
+from agentkernel.tools.judge.known_kernels import kernels_of, open_knowing
+from agentkernel.tools.judge.settings import JudgeSettings
 from tests.tools.judge.sources import problem_of
 
 DTYPES = ("float32", pytest.param("float16", marks=pytest.mark.slow), "bfloat16")
@@ -216,6 +218,27 @@ def test_on_a_gpu_honest_candidates_are_accepted_and_wrong_ones_are_not(judged, 
     )
     broken = broken.replace('"tf32x3"', '"tf32"')
     assert judged(problem, broken, device="cuda").gate == "correctness"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_a_kernel_is_compiled_by_the_first_worker(judged, sources, monkeypatch):
+    """The next ones, of KernelBench's rule and of other modules, add no form of the same call."""
+    given = []
+
+    def opened(settings, kernels):
+        given.append(kernels)
+        return open_knowing(settings, kernels)
+
+    monkeypatch.setattr("agentkernel.tools.judge.judge.open_knowing", opened)
+    verdict = judged(sources.ADD_PROBLEM, sources.ADD, device="cuda", kernelbench=True)
+    assert verdict.accepted, verdict.failure
+    assert verdict.kernelbench
+    (known,) = given
+    assert sum(any(name.endswith(".cubin") for name in item) for item in known) >= 2
+    with open_knowing(JudgeSettings(device="cuda"), known) as worker:
+        again = kernels_of(worker, JudgeSettings(device="cuda"))
+    assert {item["hash"] for item in known} <= {item["hash"] for item in again}
 
 
 ADDRESSED = problem_of(

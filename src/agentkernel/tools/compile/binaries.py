@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib
+import itertools
 import os
 import tempfile
 import zlib
@@ -46,6 +47,29 @@ def taken(kernel: CompiledKernel) -> Binary:
     if {path.suffix for path in files} != set(KEPT):
         return {"hash": kernel.hash}
     return {"hash": kernel.hash, **{path.name: _packed(path) for path in files}}
+
+
+MOST_KEPT = 8 << 20
+"""Characters of all entries of a cache: a reply may have 16 MiB."""
+
+
+def kept(most: int = MOST_KEPT) -> list[Binary]:
+    """The kernels and modules in this process's cache, the smallest first, as many as `most`
+    characters hold."""
+    folders = Path(os.environ["TRITON_CACHE_DIR"]).glob("*/")
+    found = sorted(filter(None, map(_entry, folders)), key=lambda binary: size_of([binary]))
+    sizes = itertools.accumulate(size_of([binary]) for binary in found)
+    return [binary for binary, size in zip(found, sizes, strict=True) if size <= most]
+
+
+def _entry(folder: Path) -> Binary | None:
+    """What Triton reads of a folder of its cache; None where that is no whole kernel or module."""
+    files = [path for path in folder.iterdir() if path.suffix in (*KEPT, ".so")]
+    files = [path for path in files if not path.name.startswith("__grp__")]
+    kinds = {path.suffix for path in files}
+    if kinds not in ({".so"}, set(KEPT)):
+        return None
+    return {"hash": _key_of(folder), **{path.name: _packed(path) for path in sorted(files)}}
 
 
 class _Compiled(Exception):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import CaseResult, Failure, Gate, Mismatch, Verdict
 from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.known_kernels import Kernels
 from agentkernel.tools.judge.pace import Pace
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -40,6 +41,8 @@ class Findings:
     left_out: set[str] = field(default_factory=set)
     """Shapes at which a call would take minutes in the interpreter, by the `pace` of others."""
     pace: Pace = field(default_factory=Pace)
+    kernels: Kernels = ()
+    """What the candidate's first worker compiled on a GPU."""
 
     def leave_out(self, shape: CaseShape, seconds: float) -> None:
         """Ask nothing at `shape`, where a call would take so many seconds, and say so."""

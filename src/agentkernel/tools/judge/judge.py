@@ -64,6 +64,7 @@ from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.findings import Findings, verdict_of
 from agentkernel.tools.judge.gradient_cases import judge_all_gradients
 from agentkernel.tools.judge.kernelbench import allclose_cases, passes_allclose
+from agentkernel.tools.judge.known_kernels import kernels_of, open_knowing
 from agentkernel.tools.judge.launch_form import judge_launch_form
 from agentkernel.tools.judge.other_inputs import (
     judge_aliased_inputs,
@@ -159,6 +160,7 @@ def _judge_alone(
     with open_judge_worker(settings) as worker:
         findings.sandbox = worker.tier
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
+        findings.kernels = kernels_of(worker, settings) if failure is None else ()
         forms: list[JSON] = []
         if settings.device == "cpu" and worker.alive and (failure is None or _raised(failure)):
             forms = launched_forms(worker, settings, findings.notes)
@@ -211,7 +213,7 @@ def _judge_kernelbench(
 ) -> bool | None:
     """In a worker that has not gone through the strict rule's cases."""
     judged = judged_graph(captured, settings)
-    with open_judge_worker(settings) as worker:
+    with open_knowing(settings, findings.kernels) as worker:
         with on_device(settings):
             runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
             if runner.build(source) is not None:
@@ -341,7 +343,7 @@ def _judge_launch_form(
 ) -> Failure | None:
     """In a worker of its own, after its plain text was accepted."""
     judged = judged_graph(captured, settings)
-    with open_judge_worker(settings) as worker:
+    with open_knowing(settings, findings.kernels) as worker:
         with on_device(settings):
             runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
             failure = runner.build(source)
@@ -459,7 +461,7 @@ def _judge_variants(
             if not _past_time(case.shape, settings, findings)
         ]
         asked += [Variant(loaded, case) for case in ends]
-    return judge_variants(asked, captured, source, settings, findings.notes, first)
+    return judge_variants(asked, captured, source, settings, findings, first)
 
 
 def _judge_cases(

@@ -27,8 +27,10 @@ from agentkernel.storage.source_text import parse_source, read_literal
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.findings import Findings
+from agentkernel.tools.judge.known_kernels import open_knowing
 from agentkernel.tools.judge.other_inputs import judge_other_shapes
-from agentkernel.tools.judge.settings import JudgeSettings, on_device, open_judge_worker
+from agentkernel.tools.judge.settings import JudgeSettings, on_device
 from agentkernel.tools.problem.given_objects import DEEPEST, Member, members, with_member
 from agentkernel.tools.problem.inputs import default_value
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -81,15 +83,18 @@ def judge_variants(
     captured: Captured,
     source: str,
     settings: JudgeSettings,
-    notes: list[str],
+    findings: Findings,
     first: Worker | None = None,
 ) -> Failure | None:
     """One after the other in a worker as long as it lives, `first` before a new one: the candidate
     refuses to be built, or to be called, or it is right."""
     left = list(variants)
     while left:
-        usable = first is not None and first.alive
-        opened = nullcontext(first) if usable and first is not None else open_judge_worker(settings)
+        opened = (
+            nullcontext(first)
+            if first is not None and first.alive
+            else open_knowing(settings, findings.kernels)
+        )
         with opened as worker, on_device(settings):
             runner: CaseRunner | None = None
             of: LoadedProblem | None = None
@@ -98,7 +103,7 @@ def judge_variants(
                 item = left.pop(0)
                 if item.loaded is not of:
                     of = item.loaded
-                    runner = _built(worker, of, captured, source, settings, notes)
+                    runner = _built(worker, of, captured, source, settings, findings.notes)
                 if runner is None:
                     continue
                 found = judge_other_shapes(runner, None, [item.case])

@@ -15,6 +15,7 @@ from agentkernel.tools.judge.worker.build import (
     turn,
 )
 from agentkernel.tools.judge.worker.calls import run
+from agentkernel.tools.judge.worker.compiled import give_kernels, take_kernels
 from agentkernel.tools.judge.worker.gradients import differentiate
 
 __all__ = [
@@ -22,10 +23,12 @@ __all__ = [
     "build",
     "differentiate",
     "disturb",
+    "give_kernels",
     "look",
     "method",
     "parameter_roles",
     "rest",
     "run",
+    "take_kernels",
     "turn",
 ]
