@@ -14,7 +14,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.runtime import gpu_lock
-from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.judge import judge, workers_taken
 from agentkernel.tools.judge.settings import JudgeSettings, prefork_judge_workers
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -106,8 +106,8 @@ class LocalInstruments:
         """The judge's finding."""
         self.session.make_room()
         if settings.device == "cuda":
-            # The second one is the profile's, the third one KernelBench's rule's.
-            prefork_judge_workers(settings, count=3 if settings.kernelbench else 2)
+            # One more is the profile's.
+            prefork_judge_workers(settings, count=1 + workers_taken(candidate.source, settings))
         return judge(self.session.loaded, self.captured(), candidate.source, settings)
 
     def profile(self, candidate: Candidate) -> Profile | ProfileFailed:

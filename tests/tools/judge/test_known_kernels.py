@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.tools.compile.binaries import Binary, enter, kept, size_of, taken
+from agentkernel.tools.judge.judge import workers_taken
 from agentkernel.tools.judge.known_kernels import OPS, is_entry, kernels_of, open_knowing
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.sandbox.session import MOST_IDLE
 from tests.tools.compile.test_binaries import _double, _walk, compiled
 
 HERE = JudgeSettings(device="cpu", seed=0)
@@ -87,3 +89,12 @@ def test_an_entry_has_a_hash_and_plain_names(item: object) -> None:
         assert set(item["hash"]) <= set("0123456789abcdef")
         assert not any("/" in name or name.startswith(".") for name in item)
         assert all(isinstance(value, str) for value in item.values())
+
+
+def test_all_workers_of_a_judgement_may_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the profile's and one that interprets: what is put there later ends none of them."""
+    assert workers_taken("x = 1", HERE) == 2
+    monkeypatch.setattr("agentkernel.tools.judge.judge.plain_form", lambda source: source)
+    most = workers_taken("x = 1", HERE.evolve(kernelbench=True))
+    assert most == 4
+    assert most + 2 <= MOST_IDLE

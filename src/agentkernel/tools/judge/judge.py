@@ -148,6 +148,12 @@ def judge(
     return verdict_of(loaded, source, settings, findings, failure, time.monotonic() - started)
 
 
+def workers_taken(source: str, settings: JudgeSettings) -> int:
+    """How many workers a judgement of `source` takes on a GPU, one after the other: for the cases
+    and for other modules, KernelBench's rule and a launch form where there is one."""
+    return 2 + settings.kernelbench + (plain_form(source) is not None)
+
+
 def _judge_alone(
     loaded: LoadedProblem,
     captured: Captured,

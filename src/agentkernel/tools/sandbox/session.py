@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     import torch
 
 
-MOST_IDLE = 3
+MOST_IDLE = 6
+"""Four of a judgement on a GPU, the profile's, and one that interprets."""
 
 
 class Closable(Protocol):
