@@ -207,3 +207,20 @@ def test_only_what_may_end_the_process_is_rehearsed(
     given = ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 4)),))
     case = Case(CaseShape(given, origin, 0), distribution, 1, edge=edge)  # type: ignore[arg-type]
     assert inputs._may_overrun(case) is asked
+
+
+@pytest.mark.parametrize(("cpus", "count"), [(1, 1), (2, 1), (16, 8), (128, 8)])
+def test_a_rehearsal_takes_half_of_the_lanes_cpus(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, count: int
+) -> None:
+    monkeypatch.setattr(oracle_inputs, "lane_cpus", lambda: cpus)
+    seen: list[int] = []
+
+    class Counts(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.get_num_threads())
+            return x
+
+    before = torch.get_num_threads()
+    rehearse(Counts(), [torch.ones(2)])
+    assert (seen, torch.get_num_threads()) == ([count], before)

@@ -79,9 +79,9 @@ from agentkernel.tools.judge.policy.launch_form import form_name, plain_form
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
-    one_thread,
     open_judge_worker,
     prefork_judge_workers,
+    threads,
 )
 from agentkernel.tools.judge.train_mode import TrainModeResult, judge_training
 from agentkernel.tools.judge.variants import (
@@ -110,7 +110,7 @@ PATIENCE = 2.0
 """A call that the interpreter did not finish in time gets so many times the limit, once."""
 
 
-@one_thread()
+@threads(1)
 def judge(
     loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
 ) -> Verdict:

@@ -138,14 +138,15 @@ def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """torch's operators on the CPU in one thread, as in the candidate's process: what is judged
-    there is small, and threads that wait for others spin. Of four processes with two threads each
-    on two processors a convolution took twenty times as long as with one."""
+def threads(count: int) -> Iterator[None]:
+    """torch's operators on the CPU in so many threads. A judgement keeps to one, as the candidate's
+    process does: what is judged there is small, and threads that wait for others spin. Of four
+    processes with two threads each on two processors a convolution took twenty times as long as
+    with one."""
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

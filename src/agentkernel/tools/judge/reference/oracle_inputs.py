@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.timed_cpus import lane_cpus
 from agentkernel.tools.judge.cases.edge_inputs import (
     LOOKUPS,
     constants_of,
@@ -52,7 +53,7 @@ from agentkernel.tools.judge.reference.oracle import (
     with_weight_values,
 )
 from agentkernel.tools.judge.reference.population import Population
-from agentkernel.tools.judge.settings import JudgeSettings, rule_of
+from agentkernel.tools.judge.settings import JudgeSettings, rule_of, threads
 from agentkernel.tools.matmul_precision import convolutions_round, products_round
 from agentkernel.tools.problem.example_call import declared_orders
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -91,6 +92,7 @@ FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 FOLLOW_UP_SEED_STEP = 15_485_863
+MOST_THREADS = 8
 MODELS_KEPT = 4
 MODEL_BYTES = {"cpu": 256 << 20, "cuda": 64 << 20}
 """Models of so many bytes of weights at most are kept for other cases: on a GPU so few that no plan
@@ -466,8 +468,15 @@ def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False)
     Meanwhile others may time on the GPU."""
     given = [item.cpu() if isinstance(item, torch.Tensor) else item for item in inputs]
     here = copy.deepcopy(model).cpu().train(training)
-    with gpu_lock.without_gpu(), torch.no_grad(), WideProducts():  # type: ignore[no-untyped-call]
+    # Nothing of it is kept, so that it may take other threads than what is compared.
+    with gpu_lock.without_gpu(), torch.no_grad(), threads(rehearsing_threads()), WideProducts():  # type: ignore[no-untyped-call]
         here(*given)
+
+
+def rehearsing_threads() -> int:
+    """A block of 2048 channels takes 4 s for 2048 tokens in one thread, 2.8 in two. Half of the
+    lane's CPUs are left to those who compile and interpret beside it."""
+    return min(MOST_THREADS, max(1, lane_cpus() // 2))
 
 
 class WideProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
