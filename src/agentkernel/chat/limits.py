@@ -68,7 +68,10 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "of the machine code."
     ),
     "message": "No messages are sent from here. A step says in this window when it is done.",
-    "machine": "What is installed here, and on which GPU: 'agentkernel doctor' in a shell says it.",
+    "machine": (
+        "This session is for the {target}. What is installed here, and on which GPU: 'agentkernel "
+        "doctor' in a shell says it."
+    ),
     "other_baseline": (
         "The baselines are eager PyTorch, torch.compile and max-autotune. Paste another kernel as "
         "a "
@@ -133,7 +136,9 @@ def past_the_session(work: SessionState, intent: AskGpu | OtherModule | Cannot, 
 
 def cannot(work: SessionState, intent: Cannot) -> Reply:
     """What is never done here, in a line; nothing of the sentence is done."""
-    said = IMPOSSIBLE[intent.about].format(precision=work.settings.goals.precision)
+    said = IMPOSSIBLE[intent.about].format(
+        precision=work.settings.goals.precision, target=work.resolved.target.name
+    )
     return not_possible(f"{said} Nothing was changed.")
 
 

@@ -495,9 +495,12 @@ def settings(work: SessionState) -> Reply:
 
 
 def targets(work: SessionState) -> Reply:
-    """Every GPU that a kernel can be for."""
-    now = work.settings.target
-    lines = [
+    """The GPU that this session is for, then every one that a kernel can be for."""
+    resolved = work.resolved
+    now = resolved.target.name
+    note = f" ({resolved.note})" if resolved.note else ""
+    lines = [f"This session is for {resolved.target.title}{note}.", "Known, as in 'for the l4':"]
+    lines += [
         f"{'*' if name == now else ' '} {name}: {target.title}"
         for name, target in load_targets().items()
     ]

@@ -419,7 +419,9 @@ def test_a_point_on_the_roof_stands_on_it() -> None:
     point = RooflinePoint(label="c1", intensity=10.0, gflops=10.0, measured=True)
     reply = Roofline(target="t", gb_per_s=1, peak_gflops=100, peak_of="fp32", points=(point,))
     text = drawn(reply)
-    drawn_roof = next(line for line in text.split("\n") if "c1" in line)
+    said, *chart = text.split("\n")
+    assert said == "c1 is bound by memory: 10 FLOP/byte, below the ridge at 100."
+    drawn_roof = next(line for line in chart if "c1" in line)
     assert "╱╱c1" in drawn_roof or "c1╱╱" in drawn_roof
     assert "100%" in text
     without = drawn(reply.evolve(points=()))
@@ -533,7 +535,7 @@ def test_points_of_one_intensity_stand_in_one_column() -> None:
     )
     for width in range(60, 101):
         reply = Roofline(target="t", gb_per_s=3e3, peak_gflops=6e4, peak_of="fp32", points=points)
-        chart = drawn(reply, width).partition("mark")[0].split("\n")
+        chart = drawn(reply, width).partition("mark")[0].split("\n")[1:]
         first, second = (next(row for row in chart if name in row) for name in ("c1", "c2"))
         assert first.index("c1") == second.index("c2")
 

@@ -25,6 +25,7 @@ from agentkernel.cli.rendering.text import (
     lines,
     show_bytes,
     show_ratio,
+    show_share,
     show_span,
     show_us,
     truncate,
@@ -294,6 +295,23 @@ def planned(reply: Planned, view: View) -> RenderableType:
     return Group(*parts)
 
 
+def _what_is_left(reply: Profiled) -> list[RenderableType]:
+    """The answer in a sentence: what bounds it, and how much faster it could be at most."""
+    profile, analysis = reply.node.profile, reply.analysis
+    if profile is None or not analysis.bound_us:
+        return []
+    time_us = (
+        profile.measurements[0].candidate.median_us
+        if profile.measured
+        else profile.estimate.time_us
+    )
+    held = "measured" if profile.measured else "estimated"
+    share = show_share(analysis.bound_us / time_us)
+    left = show_ratio(max(1.0, time_us / analysis.bound_us))
+    said = f"Bound by {analysis.roofline}: {held} at {share} of the roofline, by which {left} is"
+    return [lines(f"{said} left at most.")]
+
+
 def profiled(reply: Profiled, view: View) -> RenderableType:
     """What bounds the problem, then the evidence on the candidate."""
     node = reply.node
@@ -301,7 +319,7 @@ def profiled(reply: Profiled, view: View) -> RenderableType:
     rows = analysis_rows(reply.analysis)
     said = {*(name for name, _ in rows), ROOFLINE}  # the evidence begins with the analysis
     rows += [(flat(name), flat(value)) for name, value in reply.facts if name not in said]
-    parts: list[RenderableType] = [title, facts(rows, view)]
+    parts: list[RenderableType] = [title, *_what_is_left(reply), facts(rows, view)]
     if node.profile is not None:
         parts += ["", bars([node], view)]
     return Group(*parts)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agentkernel.chat.replies import Roofline, RooflinePoint
-from agentkernel.cli.rendering.text import View, grid, hanging, lines, show_share, truncate
+from agentkernel.cli.rendering.text import View, flat, grid, hanging, lines, show_share, truncate
 from agentkernel.tools.charts.chart import Axis, Chart, Limit, Series
 from agentkernel.tools.charts.terminal import chart_text
 
@@ -29,7 +29,7 @@ def roofline(reply: Roofline, view: View) -> RenderableType:
         f"roof: {figure(reply.gb_per_s)} GB/s, then {figure(reply.peak_gflops)} GFLOP/s "
         f"({reply.peak_of}); ridge at {figure(ridge(reply))} FLOP/byte",
     )
-    parts: list[RenderableType] = [title]
+    parts: list[RenderableType] = [lines(_bound(reply)), title] if reply.points else [title]
     if view.width >= LEAST_WIDTH:
         drawn = chart_text(
             chart_of(reply, names), min(view.width, MOST_WIDTH), unicode=view.unicode
@@ -39,6 +39,16 @@ def roofline(reply: Roofline, view: View) -> RenderableType:
     parts += ["", legend(reply, names, view)]
     parts += [lines(reply.note)] if reply.note else []
     return Group(*parts)
+
+
+def _bound(reply: Roofline) -> str:
+    """What bounds the last point, in a sentence."""
+    point = reply.points[-1]
+    by, side = ("memory", "below") if point.intensity < ridge(reply) else ("compute", "above")
+    return (
+        f"{flat(point.label)} is bound by {by}: {figure(point.intensity)} FLOP/byte, {side} the "
+        f"ridge at {figure(ridge(reply))}."
+    )
 
 
 def ridge(reply: Roofline) -> float:
