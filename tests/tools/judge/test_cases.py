@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from agentkernel.domain.problem import ShapeSet
 from agentkernel.tools.judge.cases.edge_inputs import (
     constants_of,
     literals_of,
@@ -36,9 +37,11 @@ from agentkernel.tools.judge.cases.shapes import (
     MOST_RESULTS,
     CaseShape,
     at_sizes,
+    capture_covers,
     drawn_sizes,
     past_tile,
     with_least_sizes,
+    within,
 )
 from agentkernel.tools.judge.cases.values import Distribution, Sampler, SpecialValues
 from agentkernel.tools.judge.policy.kernel_source import largest_tile, telling_sizes
@@ -850,3 +853,14 @@ def test_cases_of_one_seed_share_a_module_that_stays_as_it_is(prepared):
             torch.equal(value, before[name]) for name, value in first.model.state_dict().items()
         )
         assert not first.model.training
+
+
+def test_sizes_that_leave_an_output_without_one_are_not_asked(prepared):
+    """Frames of a video that are counted by a division, of which a small size leaves none."""
+    loaded, captured = prepared(problem_of("x.reshape(x.shape[1] // 4, -1)", "torch.randn(8, 16)"))
+    given = loaded.problem.shape_sets[0]
+    for width, asked in ((16, True), (3, False)):
+        sizes = {item.symbol: (8, width)[item.dim] for item in captured.free_dims}
+        assert within(given, captured, sizes, 1 << 20) == asked
+        inputs = ShapeSet(inputs=(given.inputs[0].evolve(shape=(8, width)),))
+        assert capture_covers(captured, inputs, [torch.empty(4, 32)]) == asked

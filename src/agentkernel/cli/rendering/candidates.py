@@ -306,6 +306,9 @@ def _what_is_left(reply: Profiled) -> list[RenderableType]:
         else profile.estimate.time_us
     )
     held = "measured" if profile.measured else "estimated"
+    if analysis.roofline == "latency":
+        said = f"Bound by its launches: {held} at {show_us(time_us)}, of which the work itself is"
+        return [lines(f"{said} {show_us(analysis.bound_us)} on the roofline.")]
     share = show_share(analysis.bound_us / time_us)
     left = show_ratio(max(1.0, time_us / analysis.bound_us))
     said = f"Bound by {analysis.roofline}: {held} at {share} of the roofline, by which {left} is"

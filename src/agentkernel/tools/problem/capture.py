@@ -110,7 +110,8 @@ class Captured:
         return tuple(str(item) for item in values[:count])
 
     def result_elements(self, sizes: Mapping[str, int]) -> int:
-        """Elements of all outputs for these values of the free symbols (symbol -> size)."""
+        """Elements of all outputs for these values of the free symbols (symbol -> size). Raises
+        ZeroDivisionError or AssertionError where one has no size with these."""
         import torch
 
         values = {node.name: node.meta.get("val") for node in self.graph.graph.nodes}

@@ -63,8 +63,11 @@ def within(inputs: ShapeSet, captured: Captured, sizes: Mapping[str, int], limit
     large result."""
     if count_elements(inputs) > limit:
         return False
-    most = max(limit, MOST_RESULTS)
-    return captured.result_elements(sizes) <= most and captured.admits(sizes)
+    try:
+        few = captured.result_elements(sizes) <= max(limit, MOST_RESULTS)
+    except (ZeroDivisionError, AssertionError):  # as in `admits`: there are no such outputs
+        return False
+    return few and captured.admits(sizes)
 
 
 @dataclass(frozen=True)
@@ -428,11 +431,14 @@ def capture_covers(captured: Captured, inputs: ShapeSet, leaves: Sequence[object
 
 
 def _at(size: object, sizes: Mapping[str, int]) -> object:
-    """A captured size at concrete values of its symbols."""
+    """A captured size at concrete values of its symbols; None where it has none there."""
     node = getattr(size, "node", None)
     if node is None:
         return size
     expression = node.expr
     values = {symbol: sizes.get(str(symbol), symbol) for symbol in expression.free_symbols}
-    result = expression.subs(values)
+    try:
+        result = expression.subs(values)
+    except (ZeroDivisionError, AssertionError):
+        return None
     return int(result) if result.is_number else None
