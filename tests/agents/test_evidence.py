@@ -100,10 +100,10 @@ def test_forms_of_error(spoil: Spoil, named: str, words: str) -> None:
 
 def test_the_size_of_rounding_names_the_format() -> None:
     loose = found_by_judge(lambda x: x.bfloat16().float())
-    loose = loose.evolve(norm_allowed=loose.norm_error / 10)
+    loose = loose.evolve(norm_allowed=loose.norm_error / 10, measure="norm")
     assert "bf16" in form(loose)
     half = found_by_judge(lambda x: x.half().float())
-    half = half.evolve(norm_allowed=half.norm_error / 10)
+    half = half.evolve(norm_allowed=half.norm_error / 10, measure="norm")
     assert "tf32 or fp16" in form(half)
 
 

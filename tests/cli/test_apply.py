@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from agentkernel.cli.apply import AppliedCheck, check_lines
+from agentkernel.cli.apply import AppliedCheck, ProblemModel, check_lines
+from agentkernel.tools.problem.loading import load_problem
 from tests.swap.applied_kernels import WRONG, example, norm_kernel
 from tests.swap.test_found import write_run
 from tests.swap.test_free_sizes import judged_norm
@@ -106,3 +108,23 @@ def test_a_night_is_no_run(tmp_path: Path) -> None:
     done = apply(tmp_path, "model.py", "--run", str(tmp_path))
     assert done.returncode == 2
     assert f"agentkernel.apply(model, {str(tmp_path)!r}, name=...)" in done.stderr
+
+
+def test_a_model_is_called_as_its_forward_takes_its_arguments(tmp_path: Path) -> None:
+    """A kernel that was put in sees what a program gives: a keyword is none by position."""
+    (tmp_path / "gate.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "class Gate(nn.Module):\n"
+        "    def forward(self, x, pair, *, scale=1.0):\n"
+        "        return torch.relu(x * scale) + pair[0] - pair[1]\n\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(3, 5), (torch.randn(5), torch.randn(5))]\n\n"
+        "def get_kwargs():\n    return {'scale': 0.5}\n"
+    )
+    model = ProblemModel(load_problem(str(tmp_path / "gate.py:Gate")))
+    call = model.make_call(seed=3)
+    assert call.kwargs == {"scale": 0.5}
+    assert [type(item) for item in call.args] == [torch.Tensor, tuple]
+    module = model.build()
+    assert "forward" not in vars(module)
+    assert module(*call.args, **call.kwargs).shape == (3, 5)

@@ -214,7 +214,8 @@ def error_form(found: Mismatch) -> ErrorForm:
     """What kind of error it is."""
     if not (math.isfinite(found.found) and math.isfinite(found.expected)):
         return "special values"
-    if found.norm_error < ROUNDING * found.norm_allowed:
+    error, allowed = found.measured
+    if error < ROUNDING * allowed:
         return "rounding"
     times = ratio(found)
     wide = found.wrong_share > WIDE
@@ -245,7 +246,7 @@ def explain_error(found: Mismatch, form: ErrorForm) -> str:
         case "special values":
             return nan_origin(found)
         case "rounding":
-            return f"right but for rounding, {rounding_text(found.norm_error)}"
+            return f"right but for rounding, {rounding_text(found.measured[0])}"
         case "negated":
             return "every value has the wrong sign"
         case "zero":

@@ -51,11 +51,15 @@ class ProblemModel(NamedTuple):
 
     def build(self, device: str = "cpu") -> nn.Module:
         """It with the same weights each time."""
-        return self.loaded.build(seed=0, device=device)
+        return self.loaded.build_as_written(seed=0, device=device)
 
     def make_call(self, device: str = "cpu", seed: int = 0) -> ModelCall:
-        """The inputs that this seed draws."""
-        return ModelCall(self.loaded.make_inputs(seed=seed, device=device), {})
+        """The inputs that this seed draws, as forward takes them."""
+        from agentkernel.tools.problem.structures import unflatten_data
+
+        inputs = self.loaded.make_inputs(seed=seed, device=device)
+        structure = self.loaded.problem.arguments
+        return ModelCall(*(unflatten_data(structure, inputs) if structure else (inputs, {})))
 
 
 class AppliedCheck(Frozen):

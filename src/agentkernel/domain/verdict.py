@@ -104,14 +104,18 @@ class Mismatch(Frozen, defer_build=True):
     """How many times what is allowed; None where an older rule did not say."""
 
     @property
-    def decisive(self) -> str:
-        """`9.40e-05 norm-wise, 4.77e-07 allowed`, of the measure that decided."""
-        pairs = {
+    def measured(self) -> tuple[float, float]:
+        """The error, and what is allowed of it, by the measure that decided."""
+        return {
             "norm": (self.norm_error, self.norm_allowed),
             "element": (self.element_error, self.element_allowed),
             "largest": (self.largest_error, self.largest_allowed),
-        }
-        error, allowed = pairs[self.measure]
+        }[self.measure]
+
+    @property
+    def decisive(self) -> str:
+        """`9.40e-05 norm-wise, 4.77e-07 allowed`, of the measure that decided."""
+        error, allowed = self.measured
         return f"{error:.2e} {MEASURES[self.measure]}, {allowed:.2e} allowed"
 
 

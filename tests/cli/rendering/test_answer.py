@@ -271,6 +271,43 @@ def test_each_gate_says_what_to_do_next(policy: Policy) -> None:
         assert ("--policy mixed" in last) == (failure.kind == "policy" and policy == "triton")
 
 
+@pytest.mark.parametrize(
+    ("rule", "step"),
+    [
+        ("syntax", "fix the syntax"),
+        ("import", "take that import out"),
+        ("no-model", "define ModelNew"),
+        ("no-kernel", "as a @triton.jit function"),
+        ("dunder", "take that out"),
+        ("torch-namespace", "a kernel of your own"),
+    ],
+)
+def test_a_rule_of_the_policy_has_a_step_of_its_own(rule: str, step: str) -> None:
+    failure = PolicyViolation(rule=rule, line=3, text="x")
+    found = verdict(Candidate(source="x", coder="", round=0), failure=failure)
+    lines = verdict_lines(found.evolve(policy="triton"))
+    (last,) = [line for line in lines if line.startswith("  Next: ")]
+    assert step in last
+    assert ("--policy mixed" in last) == (rule in ("no-kernel", "torch-namespace"))
+
+
+def test_an_error_at_one_element_is_no_rounding_of_the_whole() -> None:
+    """A term that is off by a quarter of a per mille in rows of large values."""
+    failure = mismatch().evolve(
+        norm_error=6e-8, norm_allowed=1e-6, largest_error=2.5e-4, largest_allowed=1e-6,
+        measure="largest", first_index=(0, 0), expected=0.4, found=0.4001,
+    )  # fmt: skip
+    lines = "\n".join(
+        verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
+    )
+    assert "but for rounding" not in lines
+    near = failure.evolve(largest_error=2e-6)
+    lines = "\n".join(
+        verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=near))
+    )
+    assert "but for rounding" in lines
+
+
 def test_a_scalar_is_wrong_at_no_place() -> None:
     failure = mismatch().evolve(first_index=(), pattern="nan", wrong_share=1.0, output=0)
     lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))

@@ -78,7 +78,7 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
 
 
 NEXT = {
-    "policy": "write that part as a kernel of your own",
+    "policy": "take that out: a candidate computes by its kernels, and reaches nothing else",
     "load": "run the file by itself in Python: it has to define ModelNew, with the arguments and "
     "weights of the original",
     "compile": "correct the kernel there; a small launch by itself in Python shows the whole error",
@@ -90,14 +90,29 @@ NEXT = {
     "timing": "do the whole work in every call",
 }
 """By the kind of a failure."""
+BY_A_KERNEL = "write that part as a kernel of your own"
+POLICY_NEXT = {
+    "syntax": "fix the syntax at that line",
+    "import": "take that import out, and what needs it",
+    "no-model": "define ModelNew, a class with the original's arguments and weights",
+    "no-kernel": "write the work as a @triton.jit function",
+    "no-launch": "launch a kernel in forward, kernel[grid](...)",
+    **dict.fromkeys(
+        ("torch-compute", "torch-namespace"), "write that part as a kernel of your own"
+    ),
+}
+"""By the rule of the policy."""
+LIBRARY_RULES = frozenset({"no-kernel", "no-launch", "torch-compute", "torch-namespace"})
 
 
 def _next_after(verdict: Verdict, failure: Failure) -> str:
     if verdict.undecided:
         return "judge it where a GPU is, or at smaller sizes: nothing is known against it"
     how = NEXT.get(failure.kind, "correct that")
-    if failure.kind == "policy" and verdict.policy == "triton":
-        how += "; --policy mixed allows library calls that the original makes as well"
+    if failure.kind == "policy":
+        how = POLICY_NEXT.get(failure.rule, how)
+        if failure.rule in LIBRARY_RULES and verdict.policy == "triton":
+            how += "; --policy mixed allows library calls that the original makes as well"
     return f"{how}; then judge it again, with --seed {verdict.seed} on the same cases"
 
 

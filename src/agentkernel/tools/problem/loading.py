@@ -81,9 +81,11 @@ class LoadedProblem:
         same seed draws the same numbers as on a box without one.
         """
         names = [item.name for item in self.problem.shape_sets[0].inputs]
-        return called_flat(self._built(seed, device), self.problem.arguments, names)
+        own = self.build_as_written(seed=seed, device=device)
+        return called_flat(own, self.problem.arguments, names)
 
-    def _built(self, seed: int, device: str) -> nn.Module:
+    def build_as_written(self, *, seed: int, device: str = "cpu") -> nn.Module:
+        """The same, called as its class's forward takes its arguments."""
         import torch
 
         if self.live is not None:
