@@ -16,7 +16,7 @@ from agentkernel.cli.terminal import json_line, print_failure, print_json, print
 from agentkernel.cli.verify import replay_lines
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.errors import one_line
+from agentkernel.domain.errors import expected_of, one_line
 from agentkernel.domain.plain_text import plain, plain_line, plain_values
 from agentkernel.domain.verdict import RunFailed
 from agentkernel.tools.certificate.replay import Replay
@@ -142,3 +142,15 @@ def test_what_people_read_is_written_plain() -> None:
         if "plain(" not in line
     }
     assert lines == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Input should be greater than 0", "Expected: greater than 0"),
+        ("Value error, 'fp8' is no precision", "'fp8' is no precision"),
+        ("Field required", "Field required"),
+    ],
+)
+def test_what_pydantic_says_is_told_in_our_words(said: str, told: str) -> None:
+    assert expected_of(said) == told

@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line
+from agentkernel.domain.errors import AgentKernelError, ProblemError, expected_of, one_line
 from agentkernel.domain.settings import Settings
 from agentkernel.storage.configuration import read_yaml
 from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
@@ -104,7 +104,9 @@ def read_list(path: Path) -> BatchList:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the list"
-        raise ProblemError(f"{path.name}: {where}: {first['msg']}. {EXPECTED}") from error
+        raise ProblemError(
+            f"{path.name}: {where}: {expected_of(first['msg'])}. {EXPECTED}"
+        ) from error
     return _placed(found, path.parent)
 
 

@@ -37,7 +37,7 @@ from agentkernel.chat.tree import (
     resolve,
 )
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.errors import AgentKernelError, SettingError, UnknownTarget
+from agentkernel.domain.errors import AgentKernelError, SettingError, UnknownTarget, expected_of
 from agentkernel.domain.exchange import Sampling
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem
@@ -99,7 +99,8 @@ def settings_overlay(began: Settings) -> SettingsFor:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(part) for part in first["loc"])
-            raise SettingError(f"Setting {key!r} is {first['input']!r}. {first['msg']}.") from error
+            wanted = expected_of(first["msg"])
+            raise SettingError(f"Setting {key!r} is {first['input']!r}. {wanted}.") from error
 
     return settings_for
 

@@ -146,6 +146,14 @@ def one_line(error: object, most: int = 300) -> str:
     return plain_line(" ".join(str(error)[: 20 * most].split()))[:most]
 
 
+def expected_of(message: str) -> str:
+    """What pydantic says of a value, in the words of this package: "Input should be greater than 0"
+    is "Expected: greater than 0"."""
+    told = message.removeprefix("Value error, ")
+    wanted = told.removeprefix("Input should be ")
+    return told if wanted == told else f"Expected: {wanted}"
+
+
 def whole_words(line: str, most: int) -> str:
     """At most `most` characters of one line; a cut lies between words, and "..." tells of it."""
     if len(line) <= most:

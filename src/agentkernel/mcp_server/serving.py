@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import ValidationError
 
-from agentkernel.domain.errors import one_line
+from agentkernel.domain.errors import expected_of, one_line
 from agentkernel.mcp_server.handshake import INSTRUCTIONS, NAME
 from agentkernel.mcp_server.jobs import TOKEN_VARIABLE
 from agentkernel.mcp_server.resources import Resources
@@ -72,10 +72,15 @@ class StrictServer(MCPServer):
 def _wrong_values(tool: str, error: ValidationError) -> str:
     """What pydantic says of each argument, on one line."""
     wrong = [
-        f"{'.'.join(map(str, item['loc']))} = {str(item['input'])[:SHOWN]!r}: {item['msg']}"
+        f"{'.'.join(map(str, item['loc']))}, which it needs"
+        if item["type"] == "missing"
+        else f"{'.'.join(map(str, item['loc']))} = {str(item['input'])[:SHOWN]!r}: "
+        f"{expected_of(item['msg'])}"
         for item in error.errors()
     ]
-    return one_line(f"{tool} does not take {'; '.join(wrong)}. Next: give another value.", 400)
+    refused = any(item["type"] != "missing" for item in error.errors())
+    verb, step = ("does not take", "give another value") if refused else ("lacks", "give it")
+    return one_line(f"{tool} {verb} {'; '.join(wrong)}. Next: {step}.", 400)
 
 
 def make_server(workspace: Workspace) -> MCPServer:

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from agentkernel.domain.errors import SettingError, one_line
+from agentkernel.domain.errors import SettingError, expected_of, one_line
 from agentkernel.domain.settings import Settings
 from agentkernel.storage.files import config_folder, read_regular
 
@@ -198,4 +198,4 @@ def _put(tree: dict[str, object], key: str, value: object, where: str) -> None:
 def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
-    return f"Setting {key!r} is {first['input']!r}. {first['msg']}."
+    return f"Setting {key!r} is {first['input']!r}. {expected_of(first['msg'])}."

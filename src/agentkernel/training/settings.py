@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import PydanticCustomError
 
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.errors import SettingError, one_line
+from agentkernel.domain.errors import SettingError, expected_of, one_line
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.verdict import Policy, Verdict
 from agentkernel.storage.configuration import parse_override, read_yaml, require_known
@@ -369,4 +369,5 @@ def _put(tree: dict[str, object], key: str, value: object) -> None:
 def _explained(error: ValidationError, config: str) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
-    return f"Setting {key!r} of the training {config!r} is {first['input']!r}. {first['msg']}."
+    wanted = expected_of(first["msg"])
+    return f"Setting {key!r} of the training {config!r} is {first['input']!r}. {wanted}."

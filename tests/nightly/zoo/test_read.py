@@ -120,7 +120,7 @@ def test_packaged_zoos_are_found_by_name_and_files_go_first(
             "has dtype 'float31'. Expected one of float32, float16, bfloat16",
         ),
         (entry("dtype: int64"), "has dtype 'int64'"),
-        (entry("weight: 0"), "Model 'a' of mine.yaml: 'weight' is 0. Input should be greater"),
+        (entry("weight: 0"), "Model 'a' of mine.yaml: 'weight' is 0. Expected: greater"),
         (entry("make_inputs: m.py:f"), "has both 'inputs' and 'make_inputs'"),
         ("models: [{name: a, model: 'torch.nn:ReLU'}]", "has no inputs. Expected e.g."),
         (

@@ -33,7 +33,7 @@ from agentkernel.chat.tree import Changes
 from agentkernel.cli.chat import arguments as read
 from agentkernel.cli.chat.arguments import InvalidArgument, setting_keys
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.errors import one_line
+from agentkernel.domain.errors import expected_of, one_line
 from agentkernel.domain.verdict import Precision
 
 ArgumentKind = Literal[
@@ -102,7 +102,8 @@ def parse(line: str) -> Parsed:
     except InvalidArgument as error:
         why = str(error)
     except ValidationError as error:
-        why = f"{one_line(rest, 40)!r}: {error.errors(include_url=False)[0]['msg']}"
+        wanted = expected_of(error.errors(include_url=False)[0]["msg"])
+        why = f"{one_line(rest, 40)!r}: {wanted}"
     return InvalidCommand(text=f"/{command.name}: {why}. Usage: {command.usage}")
 
 

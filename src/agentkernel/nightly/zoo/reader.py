@@ -14,7 +14,7 @@ from typing import get_args
 import yaml
 from pydantic import ValidationError
 
-from agentkernel.domain.errors import ProblemError, one_line
+from agentkernel.domain.errors import ProblemError, expected_of, one_line
 from agentkernel.domain.nightly import PART_OF, ModelDType, Zoo, ZooModel
 from agentkernel.nightly.zoo.loader import (
     OWN_INPUTS,
@@ -305,7 +305,8 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return f"{key!r} is missing. Expected it in every entry. Next: add it."
-    return f"{key!r} is {one_line(repr(first['input']), SHOWN)}. {first['msg']}. Next: fix it."
+    wanted = expected_of(first["msg"])
+    return f"{key!r} is {one_line(repr(first['input']), SHOWN)}. {wanted}. Next: fix it."
 
 
 __all__ = ["packaged_zoos", "read_zoo", "top_keys"]
