@@ -12,7 +12,13 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
+from agentkernel.domain.errors import (
+    OutputError,
+    ProblemError,
+    RunNotFound,
+    SettingError,
+    UnknownTarget,
+)
 from tests.workflows.fakes import FakeWorkshop, Script
 
 DROP_IN = """import torch
@@ -149,6 +155,21 @@ def test_goals_are_checked(tmp_path: Path) -> None:
         optimize(tmp_path, nn.Linear(3, 2), precision="loose")
     with pytest.raises(SettingError, match="rounds"):
         optimize(tmp_path, nn.Linear(3, 2), rounds=0)
+
+
+@pytest.mark.parametrize("call", [agentkernel.optimize, agentkernel.open_session])
+def test_a_wrong_target_or_folder_is_told_at_once(
+    tmp_path: Path, call: Callable[..., object]
+) -> None:
+    runs = tmp_path / "runs"
+    with pytest.raises(UnknownTarget, match=r"Unknown target 'zzz'\. Known: .*h100"):
+        call(nn.ReLU(), [torch.ones(2)], target="zzz", runs=str(runs))
+    assert not runs.exists()
+    for place in (__file__, f"{__file__}/runs"):
+        with pytest.raises(
+            OutputError, match=r"runs is .*test_api\.py' is a file\. Expected a fol"
+        ):
+            call(nn.ReLU(), [torch.ones(2)], target="h100", runs=place)
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from torch import nn
 from agentkernel.chat.session import Session
 from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import ProblemError, RunNotFound, one_line
+from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, one_line
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night
 from agentkernel.storage.configuration import load_settings
@@ -32,6 +33,7 @@ from agentkernel.tools.problem.loading import (
     problem_from_module,
     require_module,
 )
+from agentkernel.tools.targets import find_target
 from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
 from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
@@ -299,6 +301,8 @@ def open_session(
     if isinstance(what, str | Path) and (Path(what) / "session.sqlite").is_file():
         return Session.reopen(Path(what), on_event=on_event, workshop=workshop)
     began = _settings(target, goals)
+    # A session that began would say so in each of its answers.
+    _ = find_target(began.target) if workshop is None else workshop.resolve(began)
     file = str(what) if isinstance(what, str | Path) else None
     loaded = (
         load_problem(file)
@@ -317,7 +321,19 @@ def _settings(target: str | None, goals: dict[str, str | float | None]) -> Setti
             names = ", ".join((*GOALS, *BUDGETS, *PLAIN))
             raise ProblemError(f"optimize() has no goal {name!r}. Expected one of: {names}.")
         flags[key] = value
-    return load_settings(None, (), flags)
+    settings = load_settings(None, (), flags)
+    _require_runs(Path(settings.runs))
+    return settings
+
+
+def _require_runs(runs: Path) -> None:
+    """Raises OutputError where a file stands where the folder of runs would be made."""
+    taken = next((place for place in (runs, *runs.parents) if os.path.isfile(place)), None)
+    if taken is not None:
+        raise OutputError(
+            f"runs is {str(runs)!r}, and {str(taken)!r} is a file. Expected a folder, which is "
+            "made where there is none. Next: give another folder as runs."
+        )
 
 
 def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
