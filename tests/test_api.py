@@ -12,7 +12,13 @@ import torch
 from torch import nn
 
 import agentkernel
-from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
+from agentkernel.domain.errors import (
+    OutputError,
+    ProblemError,
+    RunNotFound,
+    SettingError,
+    UnknownTarget,
+)
 from tests.workflows.fakes import FakeWorkshop, Script
 
 DROP_IN = """import torch
@@ -151,6 +157,21 @@ def test_goals_are_checked(tmp_path: Path) -> None:
         optimize(tmp_path, nn.Linear(3, 2), rounds=0)
 
 
+@pytest.mark.parametrize("call", [agentkernel.optimize, agentkernel.open_session])
+def test_a_wrong_target_or_folder_is_told_at_once(
+    tmp_path: Path, call: Callable[..., object]
+) -> None:
+    runs = tmp_path / "runs"
+    with pytest.raises(UnknownTarget, match=r"Unknown target 'zzz'\. Known: .*h100"):
+        call(nn.ReLU(), [torch.ones(2)], target="zzz", runs=str(runs))
+    assert not runs.exists()
+    for place in (__file__, f"{__file__}/runs"):
+        with pytest.raises(
+            OutputError, match=r"runs is .*test_api\.py' is a file\. Expected a fol"
+        ):
+            call(nn.ReLU(), [torch.ones(2)], target="h100", runs=place)
+
+
 def plain(x: torch.Tensor) -> torch.Tensor:
     return x
 
@@ -187,6 +208,50 @@ def test_a_mistyped_run_is_no_night(tmp_path: Path) -> None:
         agentkernel.apply(nn.ReLU(), tmp_path / "none")
     with pytest.raises(RunNotFound, match=r"neither certificate\.json nor night\.json"):
         agentkernel.apply(nn.ReLU(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda m: agentkernel.apply(m, None), "What to apply is None, a NoneType. Expected what"),
+        (lambda m: agentkernel.apply(m, {"up": 3}), "The kernel at 'up' is 3, a int. Expected"),
+        (lambda m: agentkernel.apply(m, {4: 3}), "The path of a kernel is 4, a int. Expected"),
+        (lambda m: agentkernel.apply_all(m, 5), "The run to apply is 5, a int. Expected what"),
+        (lambda m: agentkernel.counts(None), "The model is None, a NoneType. Expected the torch"),
+        (lambda m: agentkernel.restore(3), "The model is 3, a int. Expected the torch.nn.Module"),
+    ],
+)
+def test_what_is_no_run_no_kernel_or_no_model_is_told_in_a_line(
+    call: Callable[[nn.Module], object], line: str
+) -> None:
+    with pytest.raises(ProblemError) as caught:
+        call(nn.ReLU())
+    assert str(caught.value).startswith(line)
+    assert " Next: give " in str(caught.value)
+
+
+def test_what_is_said_to_a_session_is_a_text(tmp_path: Path) -> None:
+    runs = str(tmp_path / "runs")
+    with (
+        agentkernel.open_session(nn.ReLU(), [torch.ones(2, 3)], "h100", runs=runs) as session,
+        pytest.raises(ProblemError, match=r"The line to say is 3, a int\. Expected a text\. Next"),
+    ):
+        session.say(3)  # type: ignore[arg-type]
+
+
+def test_apply_all_says_where_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match=r"No such folder: .*'agentkernel runs' lists the runs"):
+        agentkernel.apply_all(nn.ReLU(), tmp_path / "none")
+    with pytest.raises(RunNotFound, match=r"has no certificate\.json\. Expected the folder of a"):
+        agentkernel.apply_all(nn.ReLU(), tmp_path)
+    (tmp_path / "night.json").write_text("{}")
+    for night in (tmp_path, tmp_path / "night.json"):
+        with pytest.raises(
+            RunNotFound, match=r"is a night\. Expected a run\. Next: agentkernel\.a"
+        ):
+            agentkernel.apply_all(nn.ReLU(), night)
+    with pytest.raises(RunNotFound, match=r"py' is a file\. Expected the folder of a finished run"):
+        agentkernel.apply_all(nn.ReLU(), __file__)
 
 
 def test_out_gets_copies(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,8 +18,9 @@ from torch import nn
 from agentkernel.chat.session import Session
 from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import ProblemError, RunNotFound
-from agentkernel.nightly.page.files import kernels_of_night
+from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, one_line
+from agentkernel.domain.region import Kernel
+from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
@@ -31,6 +33,7 @@ from agentkernel.tools.problem.loading import (
     problem_from_module,
     require_module,
 )
+from agentkernel.tools.targets import find_target
 from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
 from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
@@ -41,7 +44,6 @@ from agentkernel.workflows.state import OptimizeRequest
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.deps import RunFactory
 
@@ -187,6 +189,7 @@ def apply(
         chosen = kernels_of_night(Path(what), name)
         # The whole model was checked and timed with them at these sizes alone.
         return apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
+    _require_kernels(what)
     return apply_equal(model, what, parameters, declared_sizes=declared_sizes)
 
 
@@ -202,6 +205,7 @@ def apply_all(
     AgentKernelError subclasses with one line.
     """
     require_module(model)
+    _require_run(what)
     kernel = _kernel_of(what)
     if kernel is None:
         return with_nothing(apply_kernels(model, {}))
@@ -213,19 +217,61 @@ def _is_run(what: object) -> TypeGuard[str | Path]:
     return isinstance(what, str | Path) and (Path(what) / "certificate.json").is_file()
 
 
+def _require_kernels(given: object) -> None:
+    """Raises ProblemError for what is no dict of kernels by path."""
+    if not isinstance(given, Mapping):
+        wrong = f"What to apply is {_short(given)}"
+    elif paths := [path for path in given if not isinstance(path, str)]:
+        wrong = f"The path of a kernel is {_short(paths[0])}"
+    elif paths := [path for path in given if not isinstance(given[path], Kernel)]:
+        wrong = f"The kernel at {paths[0]!r} is {_short(given[paths[0]])}"
+    else:
+        return
+    raise ProblemError(
+        f"{wrong}. Expected what optimize() returned, the folder of a run or of a night, or a dict "
+        "of kernels by path. Next: give the run's folder; 'agentkernel runs' lists the runs."
+    )
+
+
+def _require_run(given: object) -> None:
+    """Raises ProblemError for what is neither a result nor a path, RunNotFound for a path without a
+    run."""
+    if isinstance(given, Result):
+        return
+    if not isinstance(given, str | Path):
+        raise ProblemError(
+            f"The run to apply is {_short(given)}. Expected what optimize() returned, or the "
+            "folder of its run. Next: give that folder; 'agentkernel runs' lists the runs."
+        )
+    place = Path(given)
+    if (place / JSON_NAME).is_file() or place.name == JSON_NAME:
+        raise RunNotFound(
+            f"{str(given)!r} is a night. Expected a run. Next: agentkernel.apply(model, "
+            f"{str(given)!r}, name=...) with the model's name in the zoo."
+        )
+    if not _is_run(given):
+        raise _no_run(place, "has no certificate.json", "a finished run")
+
+
 def _require_folder(place: Path) -> None:
     """Raises RunNotFound for what is neither a run's folder nor a night's."""
-    if place.is_file() or (place / "night.json").is_file():
-        return
-    what = (
-        f"{str(place)!r} has neither certificate.json nor night.json"
-        if place.is_dir()
-        else f"No such folder: {str(place)!r}"
-    )
-    raise RunNotFound(
-        f"{what}. Expected the folder of a finished run or of a night. Next: check the path; "
+    if not place.is_file() and not (place / JSON_NAME).is_file():
+        lacks = f"has neither certificate.json nor {JSON_NAME}"
+        raise _no_run(place, lacks, "a finished run or of a night")
+
+
+def _no_run(place: Path, lacks: str, expected: str) -> RunNotFound:
+    what = f"No such folder: {str(place)!r}"
+    if place.exists():
+        what = f"{str(place)!r} {lacks if place.is_dir() else 'is a file'}"
+    return RunNotFound(
+        f"{what}. Expected the folder of {expected}. Next: check the path; "
         "'agentkernel runs' lists the runs."
     )
+
+
+def _short(given: object) -> str:
+    return f"{one_line(repr(given), 40)}, a {type(given).__name__}"
 
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
@@ -255,6 +301,8 @@ def open_session(
     if isinstance(what, str | Path) and (Path(what) / "session.sqlite").is_file():
         return Session.reopen(Path(what), on_event=on_event, workshop=workshop)
     began = _settings(target, goals)
+    # A session that began would say so in each of its answers.
+    _ = find_target(began.target) if workshop is None else workshop.resolve(began)
     file = str(what) if isinstance(what, str | Path) else None
     loaded = (
         load_problem(file)
@@ -273,7 +321,19 @@ def _settings(target: str | None, goals: dict[str, str | float | None]) -> Setti
             names = ", ".join((*GOALS, *BUDGETS, *PLAIN))
             raise ProblemError(f"optimize() has no goal {name!r}. Expected one of: {names}.")
         flags[key] = value
-    return load_settings(None, (), flags)
+    settings = load_settings(None, (), flags)
+    _require_runs(Path(settings.runs))
+    return settings
+
+
+def _require_runs(runs: Path) -> None:
+    """Raises OutputError where a file stands where the folder of runs would be made."""
+    taken = next((place for place in (runs, *runs.parents) if os.path.isfile(place)), None)
+    if taken is not None:
+        raise OutputError(
+            f"runs is {str(runs)!r}, and {str(taken)!r} is a file. Expected a folder, which is "
+            "made where there is none. Next: give another folder as runs."
+        )
 
 
 def load_drop_in(result: Result, original: nn.Module) -> nn.Module:

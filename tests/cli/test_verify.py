@@ -77,6 +77,14 @@ def test_a_run_is_named_as_elsewhere(
     assert "Known: plus-20261121-100000-abcd" in cli(["verify", "other", "--no-replay"], 2).err
 
 
+def test_a_mistyped_path_is_told_as_one(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "file").write_text("")
+    for given in (tmp_path / "nope.json", tmp_path / "file" / "nope.json", tmp_path):
+        shown = cli(["verify", str(given)], 2).err
+        assert "No such certificate: '" in shown
+        assert "Next: check the path; 'agentkernel runs' lists the runs." in shown
+
+
 def test_an_edit_is_3_also_as_json(path: Path, cli: Cli) -> None:
     path.write_text(path.read_text().replace("plus-1", "plus-2"))
     found = cli.json(["verify", str(path), "--json"], 3)

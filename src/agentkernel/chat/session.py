@@ -77,7 +77,7 @@ from agentkernel.chat.user_input import (
     sentence,
     sentences,
 )
-from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
+from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound, one_line
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.command_lines import resume
 from agentkernel.tools.own_files import write_live
@@ -417,7 +417,12 @@ class Session:
 
     def say(self, text: str) -> tuple[Reply, ...]:
         """Do what a line asks for, in plain English; a pasted candidate is judged. A user's mistake
-        is an answer: Said with `ok` False."""
+        is an answer: Said with `ok` False. Raises ProblemError for what is no text."""
+        if not isinstance(text, str):
+            raise ProblemError(
+                f"The line to say is {one_line(repr(text), 40)}, a {type(text).__name__}. Expected "
+                "a text. Next: give it in words, such as 'optimize it for h100'."
+            )
         found = classify_input(text)
         if isinstance(found, Unreadable):
             return self._turn(found.kept, lambda: (TextReply(text=found.why, ok=False),))

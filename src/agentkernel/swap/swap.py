@@ -570,13 +570,15 @@ def _equal_modules(
 
 def restore(model: nn.Module) -> int:
     """Take all kernels out: every module has its own class and attributes again. Returns how many
-    modules had one."""
+    modules had one. Raises ProblemError for what is no model."""
+    _require_model(model)
     return sum(swap_out(module) for module in list(model.modules()))
 
 
 def counts(model: nn.Module) -> dict[str, CallCounts]:
     """What the swapped modules' calls ran since their kernels were put in, by path. Calls inside of
-    torch.compile's graphs are not counted."""
+    torch.compile's graphs are not counted. Raises ProblemError for what is no model."""
+    _require_model(model)
     found = {}
     for path, module in model.named_modules():
         swap = swap_of(module)
@@ -584,6 +586,15 @@ def counts(model: nn.Module) -> dict[str, CallCounts]:
             fallback = sum(swap.reasons.values())
             found[path] = CallCounts(swap.called, fallback, dict(swap.reasons), swap.off)
     return found
+
+
+def _require_model(given: object) -> None:
+    if not isinstance(given, nn.Module):
+        raise ProblemError(
+            f"The model is {one_line(repr(given), 40)}, a {type(given).__name__}. Expected the "
+            "torch.nn.Module that kernels were put into. Next: give the model that apply() was "
+            "called with."
+        )
 
 
 def _submodule(model: nn.Module, path: str) -> nn.Module:

@@ -2,14 +2,16 @@
 
 Only a file that an earlier call wrote may be replaced by another call. Reading the pickle of a
 live module runs what its author put there: its bytes are hashed first, and read only where this
-user's own key vouches for that hash.
+user's own key vouches for that hash. It names the user's modules and does not hold them: they are
+looked for where they lay when it was written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -20,17 +22,25 @@ from agentkernel.domain.certificate import Signature
 from agentkernel.domain.errors import AgentKernelError, OutputError, RunNotFound, one_line
 from agentkernel.storage.files import open_regular, read_regular, read_regular_text, write_atomic
 from agentkernel.tools.certificate.signing import canonical_text, is_own, is_valid, sign
+from agentkernel.tools.problem.packages import (
+    import_folder,
+    lies_in,
+    pickle_by_value,
+    search_path,
+)
 
 LIVE = "live.pkl"
 SEAL = "live.json"
-MOST_SEAL = 10_000
-DAMAGED = (EOFError, ImportError, AttributeError, cloudpickle.pickle.PickleError)
+MOST_SEAL = 100_000
+MOST_FOLDERS = 8
 
 
 class Seal(Frozen):
-    """`live.json`: whose key vouches for the SHA-256 of the pickle beside it."""
+    """`live.json`: whose key vouches for the SHA-256 of the pickle beside it, and for the folders
+    that its modules are imported from."""
 
     sha256: str
+    folders: tuple[str, ...] = ()
     signature: Signature
 
 
@@ -41,7 +51,7 @@ def write_live(folder: Path, live: object, inputs: object) -> str:
     write_atomic(folder / LIVE, data)
     digest = hashlib.sha256(data).hexdigest()
     try:
-        _write_seal(folder, digest)
+        _write_seal(folder, digest, _module_folders(live))
     except AgentKernelError:
         # Without a key nothing is lost but the right to read it again unasked.
         (folder / SEAL).unlink(missing_ok=True)
@@ -83,11 +93,43 @@ def read_live(path: Path, *, signed_sha256: str | None = None, unpickle: bool = 
         )
     if hashlib.sha256(data).hexdigest() != digest:
         raise _unreadable(path, "it was written while it was read")
+    return _unpickled(path, data, _folders_to_search(path.with_name(SEAL), digest))
+
+
+def _unpickled(path: Path, data: bytes, folders: Sequence[Path]) -> object:
+    """With the user's modules from `folders`, which other processes then get by value."""
+    before = set(sys.modules)
     try:
-        found: object = cloudpickle.loads(data)
-    except DAMAGED as error:
+        with search_path(*folders):
+            found: object = cloudpickle.loads(data)
+    except ModuleNotFoundError as error:
+        next_step = "run it in the folder of that module, or set PYTHONPATH to that folder"
+        raise _unreadable(path, one_line(error), next_step) from error
+    except (Exception, SystemExit) as error:
+        # Whatever the user's own module raises when it is imported.
         raise _unreadable(path, one_line(error)) from error
+    fresh = [sys.modules[name] for name in set(sys.modules) - before]
+    places = [folder.resolve() for folder in folders]
+    pickle_by_value(*(item for item in fresh if any(lies_in(item, place) for place in places)))
     return found
+
+
+def _module_folders(live: object) -> tuple[str, ...]:
+    """What the classes of a module and of those inside of it are imported from."""
+    from torch import nn
+
+    kinds = {type(item) for item in live.modules()} if isinstance(live, nn.Module) else set()
+    own = [sys.modules[kind.__module__] for kind in kinds if kind.__module__ in sys.modules]
+    folders = sorted({str(folder) for item in own if (folder := import_folder(item)) is not None})
+    # A name that is no UTF-8 has no place in the seal.
+    return tuple(name for name in folders if name.isprintable())[:MOST_FOLDERS]
+
+
+def _folders_to_search(seal: Path, digest: str) -> list[Path]:
+    """The folders in this user's own seal that are there; without one the working folder."""
+    found = _own_seal(seal, digest)
+    folders = [] if found is None else [Path(name) for name in found.folders]
+    return [folder for folder in folders if folder.is_dir()] or [Path()]
 
 
 def sha256_of(path: Path) -> str | None:
@@ -104,32 +146,36 @@ def _digest(path: Path) -> str:
 
 
 def _vouched(path: Path, digest: str, signed_sha256: str | None) -> bool:
-    return digest == signed_sha256 or _is_sealed(path.with_name(SEAL), digest)
+    return digest == signed_sha256 or _own_seal(path.with_name(SEAL), digest) is not None
 
 
-def _write_seal(folder: Path, digest: str) -> None:
-    seal = Seal(sha256=digest, signature=sign(_sealed(digest)))
+def _write_seal(folder: Path, digest: str, folders: tuple[str, ...] = ()) -> None:
+    signature = sign(_sealed(digest, folders))
+    seal = Seal(sha256=digest, folders=folders, signature=signature)
     write_atomic(folder / SEAL, seal.model_dump_json(indent=2) + "\n")
 
 
-def _is_sealed(path: Path, digest: str) -> bool:
+def _own_seal(path: Path, digest: str) -> Seal | None:
+    """The seal at `path`; None where this user's key does not vouch by it for `digest`."""
     try:
         seal = Seal.model_validate_json(read_regular(path, MOST_SEAL))
     except (OSError, ValidationError):
-        return False
-    signed = is_own(seal.signature) and is_valid(_sealed(digest), seal.signature)
-    return seal.sha256 == digest and signed
+        return None
+    signed = is_own(seal.signature) and is_valid(_sealed(digest, seal.folders), seal.signature)
+    return seal if seal.sha256 == digest and signed else None
 
 
-def _sealed(digest: str) -> bytes:
-    """What is signed; no certificate has such a text."""
-    return canonical_text({"kind": "live module", "sha256": digest}).encode()
+def _sealed(digest: str, folders: tuple[str, ...]) -> bytes:
+    """What is signed; no certificate has such a text. The folders are part of it: what lies in them
+    is imported."""
+    named = {"folders": list(folders)} if folders else {}
+    return canonical_text({"kind": "live module", "sha256": digest, **named}).encode()
 
 
-def _unreadable(path: Path, why: str) -> RunNotFound:
+def _unreadable(path: Path, why: str, next_step: str = "begin anew with the module") -> RunNotFound:
     return RunNotFound(
         f"Cannot restore the live module from {str(path)!r}: {why}. Expected the pickle that its "
-        "run wrote. Next: begin anew with the module."
+        f"run wrote. Next: {next_step}."
     )
 
 

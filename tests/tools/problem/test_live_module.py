@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import cloudpickle
 import pytest
+from torch import nn
 
 from agentkernel.cli.resume import _trust as trust
 from agentkernel.domain.errors import RunNotFound
@@ -79,6 +85,93 @@ def test_a_seal_is_for_these_bytes_and_by_this_key(
         read_live(tmp_path / LIVE)
     with pytest.raises(RunNotFound, match="not vouched for"):
         read_live(tmp_path / LIVE, signed_sha256="0" * 64)
+
+
+GATE = """from odd_scale import SCALE
+from torch import nn
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return SCALE * x
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, nn.Module]]:
+    """A user's folder, and a module from it that another process wrote: none of it is imported."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "odd_gate.py").write_text(GATE)
+    (folder / "odd_scale.py").write_text("SCALE = 2\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        made: nn.Module = nn.Sequential(importlib.import_module("odd_gate").Gate())
+        write_live(tmp_path, made, ())
+    forget()
+    yield folder, made
+    forget()
+
+
+def forget() -> None:
+    for name in ("odd_gate", "odd_scale"):
+        module = sys.modules.pop(name, None)
+        if module is not None and name in cloudpickle.list_registry_pickle_by_value():
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_the_modules_of_a_pickle_are_found_where_they_lay(
+    tmp_path: Path, gate: tuple[Path, nn.Module]
+) -> None:
+    before = list(sys.path)
+    found, _ = cast("tuple[nn.Module, object]", read_live(tmp_path / LIVE))
+    assert found(3) == 6
+    assert sys.path == before
+    # A worker has no such folder.
+    sent = cloudpickle.dumps(found)
+    forget()
+    assert cloudpickle.loads(sent)(3) == 6
+
+
+def test_without_that_folder_the_working_folder_is_searched(
+    tmp_path: Path, gate: tuple[Path, nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = gate[0].rename(tmp_path / "moved")
+    with pytest.raises(RunNotFound) as raised:
+        read_live(tmp_path / LIVE)
+    assert "No module named 'odd_gate'. Expected the pickle that its run wrote." in str(
+        raised.value
+    )
+    assert str(raised.value).endswith(
+        "Next: run it in the folder of that module, or set PYTHONPATH to that folder."
+    )
+    monkeypatch.chdir(moved)
+    found, _ = cast("tuple[nn.Module, object]", read_live(tmp_path / LIVE))
+    assert found(3) == 6
+
+
+def test_a_module_that_raises_when_it_is_imported_is_told(
+    tmp_path: Path, gate: tuple[Path, nn.Module]
+) -> None:
+    (gate[0] / "odd_gate.py").write_text("raise ValueError('no such weight')\n")
+    with pytest.raises(RunNotFound, match=r"Cannot restore the live module .*no such weight\. Ex"):
+        read_live(tmp_path / LIVE)
+
+
+def test_folders_that_were_not_signed_are_not_searched(
+    tmp_path: Path, gate: tuple[Path, nn.Module]
+) -> None:
+    """The user's own pickle, sent back with a folder of somebody else."""
+    seal, theirs = tmp_path / SEAL, tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "odd_gate.py").write_text("raise SystemExit('must not run')\n")
+    assert str(gate[0]) in seal.read_text()
+    seal.write_text(seal.read_text().replace(str(gate[0]), str(theirs)))
+    with pytest.raises(RunNotFound, match="not vouched for"):
+        read_live(tmp_path / LIVE)
+    digest = sha256_of(tmp_path / LIVE)
+    with pytest.raises(RunNotFound, match="No module named 'odd_gate'"):
+        read_live(tmp_path / LIVE, signed_sha256=digest)
 
 
 def test_trust_is_given_once(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +29,15 @@ from agentkernel.domain.nightly import Zoo, ZooModel
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
 from agentkernel.tools.problem.inputs import InputTree, default_value, parse_input
-from agentkernel.tools.problem.packages import imports_of, is_installed, source_bytes, version_of
+from agentkernel.tools.problem.packages import (
+    imports_of,
+    is_installed,
+    lies_in,
+    pickle_by_value,
+    search_path,
+    source_bytes,
+    version_of,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -170,18 +177,6 @@ def defining_sha(reference: Reference, folder: Path) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def search_path(*folders: Path) -> Iterator[None]:
-    """Let the user's code import what lies in `folders`."""
-    entries = [str(folder.resolve()) for folder in folders]
-    sys.path[:0] = entries
-    try:
-        yield
-    finally:
-        for entry in entries:
-            sys.path.remove(entry)
-
-
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
@@ -206,8 +201,6 @@ def _execute(file: Path) -> ModuleType:
 
     cloudpickle takes what it defines along by value: another process knows no such module.
     """
-    import cloudpickle
-
     text = source_bytes(file)
     try:
         parse_source(text, str(file))
@@ -231,17 +224,9 @@ def _execute(file: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _not_imported(file.name, error) from error
-    for key in set(sys.modules) - before:
-        if _lies_in(sys.modules[key], file.parent):
-            cloudpickle.register_pickle_by_value(sys.modules[key])
+    fresh = [sys.modules[key] for key in set(sys.modules) - before]
+    pickle_by_value(*(item for item in fresh if lies_in(item, file.parent)))
     return module
-
-
-def _lies_in(module: ModuleType, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or is_installed(Path(file)):
-        return False
-    return Path(file).resolve().is_relative_to(folder)
 
 
 def _not_imported(name: str, error: BaseException) -> ProblemError:

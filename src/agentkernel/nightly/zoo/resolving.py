@@ -14,9 +14,9 @@ from pathlib import Path
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.nightly import Zoo
-from agentkernel.nightly.zoo.loader import Reference, parse_reference, search_path
+from agentkernel.nightly.zoo.loader import Reference, parse_reference
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
-from agentkernel.tools.problem.packages import module_file, source_bytes
+from agentkernel.tools.problem.packages import module_file, search_path, source_bytes
 
 DYNAMIC = frozenset({"__getattr__", "globals", "setattr", "vars", "exec"})
 """Who uses one of these at the top of a module may bind any name."""

@@ -121,6 +121,11 @@ def read_certificate_file(path: Path) -> CertificateFile:
         tree = read_tree(read_regular_text(path, typed=True))
         # Writing them again takes a deeper stack than reading them.
         signature, state, text = signature_of(tree), signature_state(tree), json.dumps(tree)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunNotFound(
+            f"No such certificate: {str(path)!r}. Expected the {CERTIFICATE} of a finished run. "
+            "Next: check the path; 'agentkernel runs' lists the runs."
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, _first_line(error)) from error
     try:

@@ -11,8 +11,7 @@ import linecache
 import random
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +48,7 @@ from agentkernel.tools.problem.packages import (
     no_such_file,
     package_of,
     pickle_by_value,
+    search_path,
 )
 
 if TYPE_CHECKING:
@@ -620,7 +620,7 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
         filename = "/".join([filename, *package.name.split("."), path.name])
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     sys.modules[name] = module
-    found = _search_path(path.parent) if package is None else entered(package, path.parent)
+    found = search_path(path.parent) if package is None else entered(package, path.parent)
     with found:
         try:
             exec(compile_source(source, filename), module.__dict__)
@@ -634,17 +634,6 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
             ) from error
     pickle_by_value(module)
     return module
-
-
-@contextmanager
-def _search_path(folder: Path) -> Iterator[None]:
-    """Let the user's file import its neighbours while it is executed."""
-    entry = str(folder.resolve())
-    sys.path.insert(0, entry)
-    try:
-        yield
-    finally:
-        sys.path.remove(entry)
 
 
 def _to_device(value: object, device: str) -> object:

@@ -141,6 +141,37 @@ def package_of(path: Path, source: str, name: str = "") -> Package | None:
 
 
 @contextmanager
+def search_path(*folders: Path) -> Iterator[None]:
+    """Let the user's code import what lies in `folders`."""
+    entries = [str(folder.resolve()) for folder in folders]
+    sys.path[:0] = entries
+    try:
+        yield
+    finally:
+        for entry in entries:
+            sys.path.remove(entry)
+
+
+def lies_in(module: ModuleType, folder: Path) -> bool:
+    """Whether the user's own code in `folder`, or below it, made `module`."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or is_installed(Path(file)):
+        return False
+    return Path(file).resolve().is_relative_to(folder)
+
+
+def import_folder(module: ModuleType) -> Path | None:
+    """The folder that was on the search path when the user's own `module` was imported; None where
+    it is installed or has no file."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or is_installed(Path(file)):
+        return None
+    path = Path(file).resolve()
+    depth = module.__name__.count(".") + (path.stem == "__init__")
+    return path.parents[depth] if depth < len(path.parents) else None
+
+
+@contextmanager
 def entered(package: Package, folder: Path) -> Iterator[None]:
     """With the package imported, while a source of it from `folder` is executed.
 
@@ -178,7 +209,7 @@ def pickle_by_value(*modules: ModuleType) -> None:
     """Let objects of classes from these modules, and from those below them, take their classes
     along: another process, which the user's folder is hidden from, cannot import them."""
     for module in modules:
-        if module.__name__ != OWN:  # which every worker has
+        if module.__name__.partition(".")[0] != OWN:  # which every worker has
             cloudpickle.register_pickle_by_value(module)
 
 
@@ -426,13 +457,16 @@ __all__ = [
     "absolute_name",
     "entered",
     "exported_from",
+    "import_folder",
     "imports_of",
     "is_dotted",
     "is_installed",
+    "lies_in",
     "module_file",
     "package_of",
     "package_root",
     "pickle_by_value",
+    "search_path",
     "source_bytes",
     "version_of",
 ]
