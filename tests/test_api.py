@@ -284,7 +284,7 @@ def test_a_result_in_a_notebook_is_escaped_and_shows_how_it_is_used(tmp_path: Pa
     page = found._repr_html_()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
-    assert f"from {Path(str(found.candidate)).stem} import ModelNew" in page
+    assert f"{found.run}.{Path(str(found.candidate)).stem}" in page
     assert "class ModelNew" in page
     kept = found.model_copy(update={"candidate": None, "status": "kept_original"})
     assert "ModelNew" not in kept._repr_html_()
