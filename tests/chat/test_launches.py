@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from agentkernel.chat.knobs import NoChange, changed
-from agentkernel.chat.launches import blocks_of, kernel_name, launches_of
+from agentkernel.chat.knobs import changed
+from agentkernel.chat.launches import NoChange, blocks_of, kernel_name, launches_of
 from agentkernel.chat.requests import SetKnob
 from tests.chat.test_knobs import node
 

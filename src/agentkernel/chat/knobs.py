@@ -13,17 +13,19 @@ from typing import NamedTuple
 from agentkernel.chat import actions
 from agentkernel.chat.facts import NO_CANDIDATE, kernels_of
 from agentkernel.chat.launches import (
-    UnknownGrid,
+    NoChange,
     blocks_of,
     divides_k,
     in_grid,
+    kernel_name,
+    kernels_meant,
     launches_of,
     option,
     usual,
 )
 from agentkernel.chat.queries import not_possible
-from agentkernel.chat.replies import Reply, StepRan, TextReply
-from agentkernel.chat.requests import Knob, OnCandidate, SetKnob
+from agentkernel.chat.replies import PositionChanged, Reply, StepRan, TextReply
+from agentkernel.chat.requests import CandidateRef, Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
 from agentkernel.chat.tree import Node, is_accepted, label, problem_of
@@ -48,10 +50,6 @@ class Edit(NamedTuple):
     text: str
 
 
-class NoChange(Exception):
-    """Carries the line that says why there is nothing to change."""
-
-
 class AlreadySo(NoChange):
     """What is wished is what there is, or no matter of the launch: other wishes beside it are."""
 
@@ -64,23 +62,50 @@ class Changed(NamedTuple):
 
 
 def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Reply:
-    """Change the current candidate by all the wishes and have the one new text judged; one that was
+    """Change one candidate by all the wishes and have the one new text judged; one that was
     judged before is gone back to."""
-    if not work.tree.nodes or work.place.candidate is None:
-        return not_possible(NO_CANDIDATE)
-    node = work.node("current")
+    node, note = base_of(work, wishes[0].candidate)
+    if node is None:
+        return not_possible(note)
     try:
         found = changed_by(work, node, wishes)
     except NoChange as why:
-        return TextReply(text=str(why))
+        return TextReply(text=_lines(note, str(why)))
     known = judged_before(work, found.source)
     if known is not None:
-        return actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
+        moved = actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
+        if isinstance(moved, PositionChanged):
+            return moved.evolve(text=_lines(note, moved.text))
+        return moved
     reply = actions.offer(work, HandWritten(found.source, "edited"), node.number, text)
     if not isinstance(reply, StepRan):
         return reply
-    told = (*found.told, *_of_the_block(work, node, reply, wishes))
-    return reply.evolve(text="\n".join([reply.text, *told]))
+    told = (note, *found.told, *_of_the_block(work, node, reply, wishes))
+    return reply.evolve(text=_lines(reply.text, *told))
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
+
+
+def base_of(work: SessionState, named: CandidateRef) -> tuple[Node | None, str]:
+    """The candidate that a wish changes, and what is to be said of it: without a current one it is
+    the newest right one. None with the line that says why there is none."""
+    if not work.tree.nodes:
+        return None, NO_CANDIDATE
+    if named != "current" or work.place.candidate is not None:
+        return work.node(named), ""
+    right = [
+        node
+        for node in work.tree.nodes
+        if is_accepted(node)
+        and node.number not in work.tree.rejected
+        and problem_of(work.tree, node) == work.place.problem
+    ]
+    if not right:
+        return None, "No candidate is right yet. 'use 4 warps on c1' names the one to be changed."
+    name = label(right[-1].number)
+    return right[-1], f"Changed from {name}, the newest right one: no candidate was current."
 
 
 def _of_the_block(
@@ -135,7 +160,8 @@ def _as_before(work: SessionState, node: Node, wish: SetKnob) -> SetKnob:
     named = OPTIONS.get(wish.knob)
     if parent is None or named is None:
         raise NoChange(f"What {label(node.number)} had before is not known. 'undo' goes back.")
-    calls = launches_of(parse_source(work.source(parent.number)))
+    tree = parse_source(work.source(parent.number))
+    calls = launches_of(tree, kernels_meant(wish.kernels, tree, label(parent.number)))
     values = {option(call, named) for call in calls}
     if len(values) != 1:
         raise NoChange(f"The launches of {label(parent.number)} differ in it: name a number.")
@@ -164,10 +190,16 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
             else f"{name} cannot be made persistent by its launch: that is another kernel, with a "
             "loop over tiles. 'run' searches persistent forms wherever a product has them."
         )
+    kernels = kernels_meant(intent.kernels, tree, name)
     if intent.knob == "tensor_cores":
+        if kernels:
+            raise NoChange(
+                "Tensor cores are a matter of all products of a text at once: nothing is changed. "
+                "'no tensor cores' asks for that."
+            )
         edits = list(_dots_in_ieee(tree, lines, node))
     else:
-        launches = launches_of(tree)
+        launches = launches_of(tree, kernels)
         if not launches:
             raise NoChange(f"{name} launches no kernel of its own whose launch could be changed.")
         edits = list(_launched(intent, node, tree, launches, source))
@@ -214,7 +246,9 @@ def _value(intent: SetKnob, node: Node, launches: list[ast.Call]) -> int:
     knob = intent.knob
     value = intent.value
     if knob == "registers" and value is None:
-        used = max((kernel.registers or 0 for kernel in kernels_of(node)), default=0)
+        launched = set(map(kernel_name, launches))
+        compiled = [kernel for kernel in kernels_of(node) if kernel.name in launched]
+        used = max((kernel.registers or 0 for kernel in compiled or kernels_of(node)), default=0)
         value = int(used * FEWER) // 8 * 8
         if value < FEWEST_REGISTERS:
             raise NoChange(f"{label(node.number)} needs {used} registers a thread: few already.")
@@ -294,11 +328,8 @@ def _blocks(
             continue
         wider = width * 2 if intent.more else width // 2
         value = _checked(intent.knob, wider if intent.value is None else intent.value)
-        try:
-            places = in_grid(tree, call, name)
-            even = divides_k(call, value) if name.endswith("_K") else None
-        except UnknownGrid as why:
-            raise NoChange(str(why)) from why
+        places = in_grid(tree, call, name)
+        even = divides_k(call, value) if name.endswith("_K") else None
         given = [usual(item.value) for item in call.keywords if item.arg == name]
         for place in (*given, *places):
             yield _over(place, lines, str(value))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 
-class UnknownGrid(Exception):
-    """Carries the line that says why a block's part of a grid cannot be told."""
+class NoChange(Exception):
+    """Carries the line that says why there is nothing to change."""
 
 
 class Term(NamedTuple):
@@ -43,6 +44,33 @@ def kernel_name(call: ast.Call) -> str:
     return value.attr if isinstance(value, ast.Attribute) else ast.unparse(value)
 
 
+def kernels_meant(named: tuple[str, ...], tree: ast.AST, of: str) -> tuple[str, ...]:
+    """The kernels of launches that are called so: by their names, or by words of them. `of`: the
+    candidate. Raises NoChange."""
+    launched = tuple(dict.fromkeys(map(kernel_name, launches_of(tree))))
+    return tuple(dict.fromkeys(_kernel_meant(name, launched, of) for name in named))
+
+
+def _kernel_meant(name: str, launched: tuple[str, ...], of: str) -> str:
+    called = "_".join(re.split(r"[\s_-]+", name.lower()))
+    bare = called.removesuffix("_kernel")
+    words = set(bare.split("_"))
+    for meant in (
+        [each for each in launched if each.lower() == called],
+        [each for each in launched if each.lower().removesuffix("_kernel") == bare],
+        [each for each in launched if words <= set(each.lower().split("_"))],
+    ):
+        if len(meant) == 1:
+            return meant[0]
+    if len(launched) == 1 and called == bare:
+        return launched[0]
+    names = ", ".join(launched) or "none"
+    raise NoChange(
+        f"Which kernel of {of} is {name!r}? It launches {names}: nothing is changed. Name one of "
+        "them."
+    )
+
+
 def option(call: ast.Call, name: str) -> int | None:
     """A number among the options of a launch."""
     for item in call.keywords:
@@ -70,13 +98,13 @@ def in_grid(tree: ast.AST, call: ast.Call, name: str) -> tuple[ast.expr, ...]:
 
     A block of K is in no grid. One that a program's place is multiplied with has a term; the terms
     are told apart by their widths, and equal ones by the order in which products count: rows, then
-    columns. Raises UnknownGrid.
+    columns. Raises NoChange.
     """
     assert isinstance(call.func, ast.Subscript)
     grid, widths = call.func.slice, blocks_of(call)
     by_name = any(isinstance(part, ast.Constant) and part.value == name for part in ast.walk(grid))
     if any(ast.unparse(item).endswith("_planes") for item in call.args):
-        raise UnknownGrid(
+        raise NoChange(
             f"{kernel_name(call)} reads operands that were split in blocks of this width before: "
             "nothing is changed. '/edit' opens it."
         )
@@ -100,7 +128,7 @@ def in_grid(tree: ast.AST, call: ast.Call, name: str) -> tuple[ast.expr, ...]:
     in_order = [term.width for term in terms] == [blocks[key] for key in sorted(counted)]
     if name in counted and in_order and all(term.rounded for term in terms):
         return terms[sorted(counted).index(name)].places
-    raise UnknownGrid(
+    raise NoChange(
         f"Which part of the grid of {kernel_name(call)} counts in {name} cannot be told: nothing "
         "is changed. '/edit' opens it."
     )
@@ -108,7 +136,7 @@ def in_grid(tree: ast.AST, call: ast.Call, name: str) -> tuple[ast.expr, ...]:
 
 def divides_k(call: ast.Call, width: int) -> tuple[ast.expr, str] | None:
     """What a launch has for EVEN_K, which leaves out the mask of K, and the text that holds with
-    BLOCK_K of `width`; None where it has none. Raises UnknownGrid where it is another form."""
+    BLOCK_K of `width`; None where it has none. Raises NoChange where it is another form."""
     given = {item.arg: item.value for item in call.keywords}
     match given.get("EVEN_K"), given.get("K"):
         case None, _:
@@ -117,7 +145,7 @@ def divides_k(call: ast.Call, width: int) -> tuple[ast.expr, str] | None:
             return place, str(size % width == 0)
         case ast.Compare(left=ast.BinOp(op=ast.Mod(), right=ast.Constant() as place)), _:
             return place, str(width)
-    raise UnknownGrid(
+    raise NoChange(
         f"Whether a BLOCK_K of {width} divides K in {kernel_name(call)} cannot be told: nothing is "
         "changed. '/edit' opens it."
     )

@@ -197,7 +197,7 @@ def sentence(intent: Intent) -> str:
             of = "" if intent.candidate == "current" else f" of {name_of(intent.candidate)}"
             return f"{FACTS[intent.about]}{of}?"
         case SetKnob():
-            return _knob(intent)
+            return _knob(intent) + _scope(intent)
         case Sweep() | AskGpu() | OtherModule() | Cannot():
             return _past_one_candidate(intent)
 
@@ -220,6 +220,13 @@ def _run(intent: Run) -> str:
     if intent.rounds is not None:
         return f"run {intent.rounds} more rounds"
     return "run again" if intent.seconds is None else f"run for {intent.seconds:g} seconds"
+
+
+def _scope(intent: SetKnob | Sweep) -> str:
+    """ " for add_kernel on c1"."""
+    names = [name if name.endswith("_kernel") else f"the {name} kernel" for name in intent.kernels]
+    of = f" for {' and '.join(names)}" if names else ""
+    return of + ("" if intent.candidate == "current" else f" on {name_of(intent.candidate)}")
 
 
 def _knob(intent: SetKnob) -> str:
@@ -250,7 +257,7 @@ def _past_one_candidate(intent: Sweep | AskGpu | OtherModule | Cannot) -> str:
     match intent:
         case Sweep():
             axes = [f"{axis.knob} {','.join(map(str, axis.values))}" for axis in intent.axes]
-            return f"sweep {' and '.join(axes)}"
+            return f"sweep {' and '.join(axes)}" + _scope(intent)
         case AskGpu(shared_kb=None):
             return f"would it be faster on {intent.target}?"
         case AskGpu():
