@@ -365,3 +365,21 @@ def test_a_candidate_that_is_named_is_changed_wherever_the_session_stands(
         assert f"num_warps={warps})" in at_four.tree.nodes[-1].candidate.source
     (reply,) = at_four.say("use 4 warps on c99")
     assert "c99" in reply.model_dump_json()
+
+
+def test_what_was_not_changed_is_not_put_back(at_four: Session) -> None:
+    four = at_four.tree.place.candidate
+    at_four.say("use 8 warps")
+    at_four.say(f"go back to c{four}")
+    at_four.say("use 5 warps")
+    before = at_four.tree
+    (reply,) = at_four.say("put it back")
+    assert isinstance(reply, TextReply)
+    assert reply.text == f"Nothing was changed: still at c{four}. 'undo' goes a step back."
+    assert at_four.tree == before
+    at_four.say("undo")
+    assert at_four.tree.place.candidate != four
+    at_four.say(f"go back to c{four}")
+    at_four.say("use 16 warps")
+    at_four.say("put it back")
+    assert at_four.tree.place.candidate == four

@@ -203,6 +203,8 @@ class SessionState:
     """The readings of the last sentence that had more than one."""
     last: tuple[Intent, ...] = ()
     """What the last sentence that was understood asked for, since the session was opened."""
+    left_alone: bool = False
+    """The last sentence was a wish about a launch, and the session stands where it stood."""
     compared: tuple[int, int] | None = None
     """The candidates that were compared last, since the session was opened."""
     shown: tuple[int | None, int] | None = None
