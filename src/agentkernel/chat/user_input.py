@@ -16,6 +16,7 @@ from agentkernel.agents.answers import NotStructured, ask_structured
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render
 from agentkernel.chat.language import EXAMPLES
+from agentkernel.chat.language.wish_scope import within
 from agentkernel.chat.requests import (
     AskDocs,
     AskFact,
@@ -33,6 +34,7 @@ from agentkernel.chat.requests import (
     IntentName,
     LessMemory,
     MemoryLimit,
+    NotUnderstood,
     OnCandidate,
     OtherModule,
     Plain,
@@ -456,7 +458,11 @@ def read_with(
     if isinstance(found, NotStructured):
         tell(f"{model.name} gave no request that can be read")
         return ()
-    return tuple(item for item in found.intents if _exists(item, context))
+    intents = tuple(item for item in found.intents if _exists(item, context))
+    scoped = within(Understood(intents=intents), text, context) if intents else None
+    if isinstance(scoped, NotUnderstood):
+        tell(scoped.reason)
+    return scoped.intents if isinstance(scoped, Understood) else ()
 
 
 def _exists(intent: Intent, context: IntentContext) -> bool:
