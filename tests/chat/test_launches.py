@@ -115,6 +115,15 @@ def test_a_grid_of_rows_does_not_count_in_a_block_that_walks_over_them() -> None
     assert found == KERNELS + WALK.replace("256", "512")
 
 
+def test_a_tile_that_is_the_only_one_keeps_its_width() -> None:
+    text = product("triton.cdiv(n, 64) * 1,").replace(
+        "tile_m = first_m + program % tiles_n", "tile_m = 0"
+    )
+    with pytest.raises(NoChange, match="written for one BLOCK_M that holds all of it"):
+        changed(text, node(), block(16, "M"))
+    assert grids(changed(text, node(), block(32, "N"))) == ["(triton.cdiv(n, 32) * 1,)"]
+
+
 def test_the_mask_of_k_comes_back_where_the_block_no_longer_divides_it() -> None:
     text = product("-(-m // 64) * -(-160 // 64),")
     assert "EVEN_K=False" in changed(text, node(), block(64, "K"))

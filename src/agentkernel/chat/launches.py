@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeGuard
 
 
@@ -111,9 +111,15 @@ def in_grid(tree: ast.AST, call: ast.Call, name: str) -> tuple[ast.expr, ...]:
     if name.endswith("_K") or by_name:
         return ()
     blocks = {key: width for key, width in widths.items() if not key.endswith("_K")}
-    known = _counted(tree, kernel_name(call))
+    text = _text_of(tree, kernel_name(call))
+    known = _counted(text) if text is not None else None
     terms = [term for factor in _factors(grid) if (term := _term(factor)) is not None]
     terms = [term for term in terms if term.width in blocks.values()]
+    if text is not None and name in _held_whole(text):
+        raise NoChange(
+            f"{kernel_name(call)} was written for one {name} that holds all of it: nothing is "
+            "changed. '/edit' opens it."
+        )
     if len(blocks) == 1 and len(terms) == 1:
         return terms[0].places
     if not terms and (_is_one(grid) or (known is not None and name not in known)):
@@ -198,22 +204,35 @@ def _is_one(grid: ast.expr) -> bool:
     return all(isinstance(part, ast.Constant) and part.value == 1 for part in parts)
 
 
-def _counted(tree: ast.AST, kernel: str) -> frozenset[str] | None:
-    """The names that a kernel multiplies the place of a program with; None where its text is not
-    here."""
+def _text_of(tree: ast.AST, kernel: str) -> ast.FunctionDef | None:
+    """A kernel's own text, None where it is not here."""
     texts = [
         part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef) and part.name == kernel
     ]
-    if len(texts) != 1:
-        return None
-    places = _places(texts[0])
+    return texts[0] if len(texts) == 1 else None
+
+
+def _multiplied(text: ast.FunctionDef, is_factor: Callable[[ast.expr], bool]) -> frozenset[str]:
+    """The names that a kernel multiplies with such a factor."""
     found = set[str]()
-    for part in ast.walk(texts[0]):
+    for part in ast.walk(text):
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
             for one, other in ((part.left, part.right), (part.right, part.left)):
-                if isinstance(other, ast.Name) and _is_place(one, places):
+                if isinstance(other, ast.Name) and is_factor(one):
                     found.add(other.id)
     return frozenset(found)
+
+
+def _counted(text: ast.FunctionDef) -> frozenset[str]:
+    """The names that a kernel multiplies with the place of a program."""
+    places = _places(text)
+    return _multiplied(text, lambda factor: _is_place(factor, places))
+
+
+def _held_whole(text: ast.FunctionDef) -> frozenset[str]:
+    """The names that a kernel multiplies with a place that is always 0: of the only tile."""
+    zeros = _zeros(text)
+    return _multiplied(text, lambda factor: isinstance(factor, ast.Name) and factor.id in zeros)
 
 
 def _places(text: ast.FunctionDef) -> frozenset[str]:
@@ -235,6 +254,17 @@ def _places(text: ast.FunctionDef) -> frozenset[str]:
         if more == found:
             return found
         found = frozenset(more)
+
+
+def _zeros(text: ast.FunctionDef) -> frozenset[str]:
+    """The names in a kernel that are 0."""
+    return frozenset(
+        target.id
+        for part in ast.walk(text)
+        if isinstance(part, ast.Assign) and ast.unparse(part.value) == "0"
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    )
 
 
 def _is_place(value: ast.expr, places: frozenset[str]) -> bool:
