@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.chat.knobs import NoChange, _of_the_block, changed
+from agentkernel.chat.knobs import _of_the_block, changed
+from agentkernel.chat.launches import NoChange
 from agentkernel.chat.replies import Compared, StepRan, TextReply
 from agentkernel.chat.requests import SetKnob
 from agentkernel.chat.session import Session
@@ -275,3 +276,110 @@ def test_a_number_alone_goes_back_to_the_knob_before_it(at_four: Session) -> Non
     at_four.say("use 8 warps")
     at_four.say("and with 2?")
     assert "num_warps=2" in at_four.tree.nodes[-1].candidate.source
+
+
+TWO = (
+    "class ModelNew:\n    def forward(self, x):\n"
+    "        mul_kernel[(1,)](x, num_warps=4)\n"
+    "        rms_norm_kernel[(1,)](x, num_warps=8, BLOCK_N=64)\n"
+    "        return rows[(1,)](x, num_warps=4)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "before", "after"),
+    [
+        (("mul_kernel",), "(x, num_warps=4)\n        rms", "(x, num_warps=2)\n        rms"),
+        (("mul",), "(x, num_warps=4)\n        rms", "(x, num_warps=2)\n        rms"),
+        (("rms norm",), "num_warps=8", "num_warps=2"),
+        (("norm",), "num_warps=8", "num_warps=2"),
+        (("rows",), "rows[(1,)](x, num_warps=4)", "rows[(1,)](x, num_warps=2)"),
+    ],
+)
+def test_a_wish_for_one_kernel_changes_that_alone(
+    kernels: tuple[str, ...], before: str, after: str
+) -> None:
+    wish = SetKnob(knob="warps", value=2, kernels=kernels)
+    assert changed(TWO, node(), wish) == TWO.replace(before, after)
+
+
+@pytest.mark.parametrize("name", ["softmax", "softmax_kernel", "kernel"])
+def test_a_kernel_that_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(NoChange, match="It launches mul_kernel, rms_norm_kernel, rows: nothing"):
+        changed(TWO, node(), SetKnob(knob="warps", value=2, kernels=(name,)))
+
+
+def test_tensor_cores_are_no_matter_of_one_kernel() -> None:
+    with pytest.raises(NoChange, match="all products"):
+        changed(TWO, node("mma"), SetKnob(knob="tensor_cores", value=0, kernels=("mul",)))
+
+
+def test_a_kernel_is_named_in_a_sentence(ran: Session) -> None:
+    made = ran.offer(TWO, None, "pasted")
+    assert isinstance(made, StepRan)
+    ran.say(f"go back to c{made.made[0]}")
+    ran.say("use 2 warps for the mul kernel only")
+    assert source_of(ran) == TWO.replace("4)\n        rms", "2)\n        rms")
+    ran.say("and with 16?")
+    assert "mul_kernel[(1,)](x, num_warps=16)" in ran.tree.nodes[-1].candidate.source
+    assert "num_warps=8, BLOCK_N" in ran.tree.nodes[-1].candidate.source
+    before = len(ran.tree.nodes)
+    (reply,) = ran.say("use 4 warps for rms_kernel and 8 warps for mul_kernel")
+    assert "one kernel at a time" in reply.model_dump_json()
+    assert len(ran.tree.nodes) == before
+
+
+def test_a_sweep_is_of_the_kernel_that_is_named(ran: Session) -> None:
+    made = ran.offer(TWO, None, "pasted")
+    assert isinstance(made, StepRan)
+    ran.say(f"go back to c{made.made[0]}")
+    ran.say("sweep warps 2,16 for rms_norm_kernel")
+    assert [item.candidate.source for item in ran.tree.nodes[-2:]] == [
+        TWO.replace("num_warps=8", "num_warps=2"),
+        TWO.replace("num_warps=8", "num_warps=16"),
+    ]
+
+
+def test_without_a_current_candidate_the_newest_right_one_is_changed(at_four: Session) -> None:
+    four = at_four.tree.nodes[-1]
+    at_four.say("start over")
+    assert at_four.tree.place.candidate is None
+    (reply,) = at_four.say("use 8 warps")
+    assert isinstance(reply, StepRan)
+    assert f"Changed from c{four.number}, the newest right one" in reply.text
+    assert at_four.tree.nodes[-1].parent == four.number
+    assert at_four.tree.nodes[-1].candidate.source == FOUR.replace("num_warps=4", "num_warps=8")
+
+
+def test_a_candidate_that_is_named_is_changed_wherever_the_session_stands(
+    at_four: Session,
+) -> None:
+    four = at_four.tree.nodes[-1].number
+    at_four.say("use 8 warps")
+    for place, warps in (("start over", 1), ("go back to c1", 2)):
+        at_four.say(place)
+        (reply,) = at_four.say(f"use {warps} warps on c{four}")
+        assert isinstance(reply, StepRan), reply
+        assert "newest right one" not in reply.text
+        assert at_four.tree.nodes[-1].parent == four
+        assert f"num_warps={warps})" in at_four.tree.nodes[-1].candidate.source
+    (reply,) = at_four.say("use 4 warps on c99")
+    assert "c99" in reply.model_dump_json()
+
+
+def test_what_was_not_changed_is_not_put_back(at_four: Session) -> None:
+    four = at_four.tree.place.candidate
+    at_four.say("use 8 warps")
+    at_four.say(f"go back to c{four}")
+    at_four.say("use 5 warps")
+    before = at_four.tree
+    (reply,) = at_four.say("put it back")
+    assert isinstance(reply, TextReply)
+    assert reply.text == f"Nothing was changed: still at c{four}. 'undo' goes a step back."
+    assert at_four.tree == before
+    at_four.say("undo")
+    assert at_four.tree.place.candidate != four
+    at_four.say(f"go back to c{four}")
+    at_four.say("use 16 warps")
+    at_four.say("put it back")
+    assert at_four.tree.place.candidate == four

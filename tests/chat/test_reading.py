@@ -188,3 +188,21 @@ def test_which_model_reads(override: str, model: str | None, tmp_path: Path) -> 
     empty = tmp_path / "empty.yaml"
     empty.write_text("")
     assert reading_model(load_settings(empty, (override,))) == model
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels", "said"),
+    [
+        ("add_kernel is to have two of them", ("add_kernel",), ""),
+        ("two of them for everything except add_kernel", (), "Name the kernels"),
+    ],
+)
+def test_a_models_reading_is_for_the_kernel_that_the_sentence_names(
+    text: str, kernels: tuple[str, ...], said: str
+) -> None:
+    lines: list[str] = []
+    model = Scripted('{"intents": [{"name": "knob", "knob": "warps", "value": 2}]}')
+    sampling = Sampling(temperature=0, max_tokens=500)
+    found = read_with(model, sampling, text, CONTEXT, EXAMPLES, lines.append)
+    assert [getattr(item, "kernels", None) for item in found] == ([kernels] if kernels else [])
+    assert said in "".join(lines)

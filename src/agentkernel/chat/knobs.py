@@ -12,9 +12,20 @@ from typing import NamedTuple
 
 from agentkernel.chat import actions
 from agentkernel.chat.facts import NO_CANDIDATE, kernels_of
+from agentkernel.chat.launches import (
+    NoChange,
+    blocks_of,
+    divides_k,
+    in_grid,
+    kernel_name,
+    kernels_meant,
+    launches_of,
+    option,
+    usual,
+)
 from agentkernel.chat.queries import not_possible
-from agentkernel.chat.replies import Reply, StepRan, TextReply
-from agentkernel.chat.requests import Knob, OnCandidate, SetKnob
+from agentkernel.chat.replies import PositionChanged, Reply, StepRan, TextReply
+from agentkernel.chat.requests import CandidateRef, Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
 from agentkernel.chat.tree import Node, is_accepted, label, problem_of
@@ -39,10 +50,6 @@ class Edit(NamedTuple):
     text: str
 
 
-class NoChange(Exception):
-    """Carries the line that says why there is nothing to change."""
-
-
 class AlreadySo(NoChange):
     """What is wished is what there is, or no matter of the launch: other wishes beside it are."""
 
@@ -55,23 +62,50 @@ class Changed(NamedTuple):
 
 
 def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Reply:
-    """Change the current candidate by all the wishes and have the one new text judged; one that was
+    """Change one candidate by all the wishes and have the one new text judged; one that was
     judged before is gone back to."""
-    if not work.tree.nodes or work.place.candidate is None:
-        return not_possible(NO_CANDIDATE)
-    node = work.node("current")
+    node, note = base_of(work, wishes[0].candidate)
+    if node is None:
+        return not_possible(note)
     try:
         found = changed_by(work, node, wishes)
     except NoChange as why:
-        return TextReply(text=str(why))
+        return TextReply(text=_lines(note, str(why)))
     known = judged_before(work, found.source)
     if known is not None:
-        return actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
+        moved = actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
+        if isinstance(moved, PositionChanged):
+            return moved.evolve(text=_lines(note, moved.text))
+        return moved
     reply = actions.offer(work, HandWritten(found.source, "edited"), node.number, text)
     if not isinstance(reply, StepRan):
         return reply
-    told = (*found.told, *_of_the_block(work, node, reply, wishes))
-    return reply.evolve(text="\n".join([reply.text, *told]))
+    told = (note, *found.told, *_of_the_block(work, node, reply, wishes))
+    return reply.evolve(text=_lines(reply.text, *told))
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
+
+
+def base_of(work: SessionState, named: CandidateRef) -> tuple[Node | None, str]:
+    """The candidate that a wish changes, and what is to be said of it: without a current one it is
+    the newest right one. None with the line that says why there is none."""
+    if not work.tree.nodes:
+        return None, NO_CANDIDATE
+    if named != "current" or work.place.candidate is not None:
+        return work.node(named), ""
+    right = [
+        node
+        for node in work.tree.nodes
+        if is_accepted(node)
+        and node.number not in work.tree.rejected
+        and problem_of(work.tree, node) == work.place.problem
+    ]
+    if not right:
+        return None, "No candidate is right yet. 'use 4 warps on c1' names the one to be changed."
+    name = label(right[-1].number)
+    return right[-1], f"Changed from {name}, the newest right one: no candidate was current."
 
 
 def _of_the_block(
@@ -123,13 +157,12 @@ def changed_by(work: SessionState, node: Node, wishes: tuple[SetKnob, ...]) -> C
 def _as_before(work: SessionState, node: Node, wish: SetKnob) -> SetKnob:
     """The wish for what the candidate had that this one was made from. Raises NoChange."""
     parent = work.tree.node(node.parent) if node.parent is not None else None
-    option = OPTIONS.get(wish.knob)
-    if parent is None or option is None:
+    named = OPTIONS.get(wish.knob)
+    if parent is None or named is None:
         raise NoChange(f"What {label(node.number)} had before is not known. 'undo' goes back.")
-    calls = [
-        call for call in ast.walk(parse_source(work.source(parent.number))) if _is_launch(call)
-    ]
-    values = {_option(call, option) for call in calls}
+    tree = parse_source(work.source(parent.number))
+    calls = launches_of(tree, kernels_meant(wish.kernels, tree, label(parent.number)))
+    values = {option(call, named) for call in calls}
     if len(values) != 1:
         raise NoChange(f"The launches of {label(parent.number)} differ in it: name a number.")
     (value,) = values
@@ -157,13 +190,19 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
             else f"{name} cannot be made persistent by its launch: that is another kernel, with a "
             "loop over tiles. 'run' searches persistent forms wherever a product has them."
         )
+    kernels = kernels_meant(intent.kernels, tree, name)
     if intent.knob == "tensor_cores":
+        if kernels:
+            raise NoChange(
+                "Tensor cores are a matter of all products of a text at once: nothing is changed. "
+                "'no tensor cores' asks for that."
+            )
         edits = list(_dots_in_ieee(tree, lines, node))
     else:
-        launches = [call for call in ast.walk(tree) if _is_launch(call)]
+        launches = launches_of(tree, kernels)
         if not launches:
             raise NoChange(f"{name} launches no kernel of its own whose launch could be changed.")
-        edits = list(_launched(intent, node, launches, lines, source))
+        edits = list(_launched(intent, node, tree, launches, source))
     text = _applied(source, edits)
     if text == source:
         raise AlreadySo(f"{name} is so already: nothing to change.")
@@ -202,17 +241,19 @@ def _deterministic(node: Node) -> str:
     )
 
 
-def _value(intent: SetKnob, node: Node, launches: list[ast.AST]) -> int:
+def _value(intent: SetKnob, node: Node, launches: list[ast.Call]) -> int:
     """What the option is set to."""
     knob = intent.knob
     value = intent.value
     if knob == "registers" and value is None:
-        used = max((kernel.registers or 0 for kernel in kernels_of(node)), default=0)
+        launched = set(map(kernel_name, launches))
+        compiled = [kernel for kernel in kernels_of(node) if kernel.name in launched]
+        used = max((kernel.registers or 0 for kernel in compiled or kernels_of(node)), default=0)
         value = int(used * FEWER) // 8 * 8
         if value < FEWEST_REGISTERS:
             raise NoChange(f"{label(node.number)} needs {used} registers a thread: few already.")
     elif value is None:
-        now = [_option(call, OPTIONS[knob]) for call in launches]
+        now = [option(call, OPTIONS[knob]) for call in launches]
         first = next((item for item in now if item is not None), USUAL[knob])
         step = 2 if knob == "warps" else 1
         grown = first * step if knob == "warps" else first + step
@@ -232,106 +273,68 @@ def _checked(knob: Knob, value: int) -> int:
     return value
 
 
-def _is_launch(node: ast.AST) -> bool:
-    """`kernel[grid](...)`, by a name."""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Subscript)
-        and isinstance(node.func.value, ast.Name | ast.Attribute)
-    )
-
-
-def _option(call: ast.AST, name: str) -> int | None:
-    assert isinstance(call, ast.Call)
-    for item in call.keywords:
-        value = _usual(item.value)
-        if item.arg == name and isinstance(value, ast.Constant):
-            return value.value if isinstance(value.value, int) else None
-    return None
-
-
-def _usual(value: ast.expr) -> ast.expr:
-    """What a launch has for an option but for sizes that it tells apart."""
-    return value.orelse if isinstance(value, ast.IfExp) else value
-
-
 def _launched(
-    intent: SetKnob, node: Node, launches: list[ast.AST], lines: list[int], source: str
+    intent: SetKnob, node: Node, tree: ast.AST, launches: list[ast.Call], source: str
 ) -> Iterator[Edit]:
+    lines = _starts(source)
     if intent.knob == "block":
-        yield from _blocks(intent, launches, lines)
+        yield from _blocks(intent, tree, launches, lines)
         return
     value = _value(intent, node, launches)
-    option = OPTIONS[intent.knob]
+    name = OPTIONS[intent.knob]
     if intent.knob == "registers" and value == 0:
-        yield from _without(option, launches, lines, source)
+        yield from _without(name, launches, lines, source)
         return
     for call in launches:
-        assert isinstance(call, ast.Call)
-        given = [item for item in call.keywords if item.arg == option]
+        given = [item for item in call.keywords if item.arg == name]
         if given:
             yield _over(given[0].value, lines, str(value))
         else:
             end = _end(call, lines) - 1
             before = source.encode()[:end].rstrip()
             comma = "" if before.endswith((b",", b"(")) else ","
-            yield Edit(len(before), end, f"{comma} {option}={value}")
+            yield Edit(len(before), end, f"{comma} {name}={value}")
 
 
-def _without(option: str, launches: list[ast.AST], lines: list[int], source: str) -> Iterator[Edit]:
+def _without(name: str, launches: list[ast.Call], lines: list[int], source: str) -> Iterator[Edit]:
     """The launches without the option, and without the comma before it."""
     data = source.encode()
     for call in launches:
-        assert isinstance(call, ast.Call)
         for item in call.keywords:
-            if item.arg == option:
+            if item.arg == name:
                 start = lines[item.lineno - 1] + item.col_offset
                 before = data[:start].rstrip()
                 comma = before.endswith(b",")
                 yield Edit(len(before) - comma, _end(item.value, lines), "")
 
 
-def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Iterator[Edit]:
+def _blocks(
+    intent: SetKnob, tree: ast.AST, launches: list[ast.Call], lines: list[int]
+) -> Iterator[Edit]:
     """One block's width, in the launch's constants and where its grid counts with it."""
     widths: dict[str, int] = {}
     for call in launches:
-        assert isinstance(call, ast.Call)
-        named = [item.arg for item in call.keywords if (item.arg or "").startswith("BLOCK")]
-        given = {name: _option(call, name) for name in named if name is not None}
-        widths |= {name: width for name, width in given.items() if width is not None}
+        widths |= blocks_of(call)
     meant = [name for name in widths if not intent.axis or name.endswith(f"_{intent.axis}")]
     if len(meant) != 1:
         listed = ", ".join(f"{key} {width}" for key, width in widths.items())
         said = f"It has {listed}" if widths else "Its blocks are no constants of a launch"
         say = f"'{next(iter(widths))} = 64' names one" if widths else "'/edit' opens it"
         raise NoChange(f"{said}: {say}, and what comes of it is judged.")
-    name, width = meant[0], widths[meant[0]]
-    wider = width * 2 if intent.more else width // 2
-    value = _checked(intent.knob, wider if intent.value is None else intent.value)
+    (name,) = meant
     for call in launches:
-        assert isinstance(call, ast.Call)
-        if _option(call, name) is not None:
-            given_here = [_usual(item.value) for item in call.keywords if item.arg == name]
-            for place in (*given_here, *_in_grid(call, name, widths)):
-                yield _over(place, lines, str(value))
-
-
-def _in_grid(call: ast.Call, name: str, widths: dict[str, int]) -> list[ast.expr]:
-    """Where the grid counts in the block `name`. Of blocks of one width the first in the grid is
-    M's, the second N's; K is in none. A wrong guess is for the judge to refuse."""
-    assert isinstance(call.func, ast.Subscript)
-    if name.endswith("_K"):
-        return []
-    counted = [
-        part
-        for part in ast.walk(call.func.slice)
-        if isinstance(part, ast.Constant) and part.value == widths[name]
-    ]
-    counted.sort(key=lambda part: (part.lineno, part.col_offset))
-    alike = [key for key in widths if widths[key] == widths[name] and not key.endswith("_K")]
-    if len(alike) == len(counted):
-        return [counted[alike.index(name)]]
-    return list(counted)
+        width = option(call, name)
+        if width is None:
+            continue
+        wider = width * 2 if intent.more else width // 2
+        value = _checked(intent.knob, wider if intent.value is None else intent.value)
+        places = in_grid(tree, call, name)
+        even = divides_k(call, value) if name.endswith("_K") else None
+        given = [usual(item.value) for item in call.keywords if item.arg == name]
+        for place in (*given, *places):
+            yield _over(place, lines, str(value))
+        if even is not None:
+            yield _over(even[0], lines, even[1])
 
 
 def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]:

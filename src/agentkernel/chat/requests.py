@@ -278,7 +278,7 @@ class AskFact(Request):
 
 
 class SetKnob(Request):
-    """The current candidate with one thing about its launch changed, to be judged as a new one.
+    """A candidate with one thing about its launch changed, to be judged as a new one.
 
     `value`: so many warps, stages, registers at most (0: no limit), or the width of a block; 0 or 1
     for what is off or on. None: fewer of it, or more where `more` says so, or with `former` what
@@ -292,6 +292,9 @@ class SetKnob(Request):
     former: bool = False
     axis: Literal["", "M", "N", "K"] = ""
     """Of a block that has several: BLOCK_M, BLOCK_N, BLOCK_K."""
+    candidate: CandidateRef = "current"
+    kernels: tuple[str, ...] = ()
+    """Those whose launches alone change, as they were named; empty: all."""
 
 
 class SweepAxis(Request):
@@ -302,10 +305,13 @@ class SweepAxis(Request):
 
 
 class Sweep(Request):
-    """The current candidate at each combination of the values, each judged, side by side."""
+    """A candidate at each combination of the values, each judged, side by side."""
 
     name: Literal["sweep"] = "sweep"
     axes: tuple[SweepAxis, ...] = Field(min_length=1, max_length=3)
+    candidate: CandidateRef = "current"
+    kernels: tuple[str, ...] = ()
+    """As in SetKnob."""
 
 
 class AskGpu(Request):
@@ -433,7 +439,8 @@ class IntentContext(Request):
     not known, so that any number is taken. `current`: where the session stands. `precision`: the
     one in force; None: not known, so that whatever is forbidden counts. `waiting`: what the next
     sentence may answer, a step that asks for leave or readings to choose from; None: not known.
-    `last`: what the sentence before asked for, to which "and with 8?" goes back.
+    `last`: what the sentence before asked for, to which "and with 8?" goes back. `kernels`: names
+    of the candidates' kernels.
     """
 
     targets: tuple[str, ...] = ()
@@ -442,6 +449,7 @@ class IntentContext(Request):
     precision: Precision | None = None
     waiting: Literal["approval", "choice", "nothing"] | None = None
     last: tuple[Intent, ...] = ()
+    kernels: tuple[str, ...] = ()
 
 
 class Suggestion(Request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
     from agentkernel.workflows.deps import RunFactory
 
 
+PUTS_BACK = re.compile(r"\b(?:put|set|bring|change|turn)\b.*\bback\b", re.I)
+"""An undo of the change that was asked for before it."""
 STARTERS = frozenset(
     {
         "run",
@@ -509,6 +512,11 @@ class Session:
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""
         replies: list[Reply] = []
+        if self._work.left_alone and intents == (Undo(),) and PUTS_BACK.search(text):
+            return (
+                TextReply(text=f"Nothing was changed: {self._stands} 'undo' goes a step back."),
+            )
+        stood = self._work.place
         self._work.last = intents
         wishes = tuple(item for item in intents if isinstance(item, SetKnob))
         for place, intent in enumerate(intents):
@@ -526,7 +534,13 @@ class Session:
                 replies[-1], ClarificationNeeded
             ):
                 break
+        self._work.left_alone = bool(wishes) and self._work.place == stood
         return tuple(replies)
+
+    @property
+    def _stands(self) -> str:
+        number = self._work.place.candidate
+        return f"still at {'the module' if number is None else label(number)}."
 
     def _asked_of_model(self, text: str, found: NotUnderstood) -> tuple[Reply, ...]:
         """What a model reads in the sentence, where one is configured; else the nearest things."""

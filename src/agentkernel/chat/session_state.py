@@ -7,6 +7,7 @@ checked against the roofline.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 
 
 SettingsFor = Callable[[Changes], Settings]
+JITTED = re.compile(r"^@triton\.jit\b.*\n(?:@.*\n)*def (\w+)", re.M)
+"""A kernel's name in a candidate's text."""
 FIXED = {"runs": "the folder of the session", "models.replay": "a whole run's"}
 """What cannot be changed on the way, and why."""
 WORDS = {
@@ -201,6 +204,8 @@ class SessionState:
     """The readings of the last sentence that had more than one."""
     last: tuple[Intent, ...] = ()
     """What the last sentence that was understood asked for, since the session was opened."""
+    left_alone: bool = False
+    """The last sentence was a wish about a launch, and the session stands where it stood."""
     compared: tuple[int, int] | None = None
     """The candidates that were compared last, since the session was opened."""
     shown: tuple[int | None, int] | None = None
@@ -385,6 +390,13 @@ class SessionState:
             precision=self.settings.goals.precision,
             waiting="choice" if self.options else "nothing",
             last=self.last,
+            kernels=tuple(
+                dict.fromkeys(
+                    name
+                    for node in self.tree.nodes
+                    for name in JITTED.findall(node.candidate.source)
+                )
+            ),
         )
 
     def meant(self, ref: CandidateRef) -> int | None:

@@ -6,8 +6,8 @@ from itertools import product
 from math import prod
 
 from agentkernel.chat import actions, figures
-from agentkernel.chat.facts import NO_CANDIDATE
-from agentkernel.chat.knobs import OPTIONS, AlreadySo, NoChange, changed_by, judged_before
+from agentkernel.chat.knobs import OPTIONS, AlreadySo, base_of, changed_by, judged_before
+from agentkernel.chat.launches import NoChange
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Compared, Reply
 from agentkernel.chat.requests import SetKnob, Sweep
@@ -25,14 +25,14 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
     many = prod(len(axis.values) for axis in intent.axes)
     if many > MOST:
         return not_possible(f"That is {many} candidates, each judged. Expected at most {MOST}.")
-    if not work.tree.nodes or work.place.candidate is None:
-        return not_possible(NO_CANDIDATE)
-    base = work.node("current")
+    base, note = base_of(work, intent.candidate)
+    if base is None:
+        return not_possible(note)
     columns: dict[int, str] = {}
-    refused: list[str] = []
+    refused = [note] if note else []
     for values in product(*(sorted(axis.values) for axis in intent.axes)):
         wishes = tuple(
-            SetKnob(knob=axis.knob, value=value)
+            SetKnob(knob=axis.knob, value=value, kernels=intent.kernels)
             for axis, value in zip(intent.axes, values, strict=True)
         )
         name = words(wishes)

@@ -16,6 +16,7 @@ from agentkernel.agents.answers import NotStructured, ask_structured
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render
 from agentkernel.chat.language import EXAMPLES
+from agentkernel.chat.language.wish_scope import within
 from agentkernel.chat.requests import (
     AskDocs,
     AskFact,
@@ -33,6 +34,7 @@ from agentkernel.chat.requests import (
     IntentName,
     LessMemory,
     MemoryLimit,
+    NotUnderstood,
     OnCandidate,
     OtherModule,
     Plain,
@@ -197,7 +199,7 @@ def sentence(intent: Intent) -> str:
             of = "" if intent.candidate == "current" else f" of {name_of(intent.candidate)}"
             return f"{FACTS[intent.about]}{of}?"
         case SetKnob():
-            return _knob(intent)
+            return _knob(intent) + _scope(intent)
         case Sweep() | AskGpu() | OtherModule() | Cannot():
             return _past_one_candidate(intent)
 
@@ -220,6 +222,13 @@ def _run(intent: Run) -> str:
     if intent.rounds is not None:
         return f"run {intent.rounds} more rounds"
     return "run again" if intent.seconds is None else f"run for {intent.seconds:g} seconds"
+
+
+def _scope(intent: SetKnob | Sweep) -> str:
+    """ " for add_kernel on c1"."""
+    names = [name if name.endswith("_kernel") else f"the {name} kernel" for name in intent.kernels]
+    of = f" for {' and '.join(names)}" if names else ""
+    return of + ("" if intent.candidate == "current" else f" on {name_of(intent.candidate)}")
 
 
 def _knob(intent: SetKnob) -> str:
@@ -250,7 +259,7 @@ def _past_one_candidate(intent: Sweep | AskGpu | OtherModule | Cannot) -> str:
     match intent:
         case Sweep():
             axes = [f"{axis.knob} {','.join(map(str, axis.values))}" for axis in intent.axes]
-            return f"sweep {' and '.join(axes)}"
+            return f"sweep {' and '.join(axes)}" + _scope(intent)
         case AskGpu(shared_kb=None):
             return f"would it be faster on {intent.target}?"
         case AskGpu():
@@ -449,7 +458,11 @@ def read_with(
     if isinstance(found, NotStructured):
         tell(f"{model.name} gave no request that can be read")
         return ()
-    return tuple(item for item in found.intents if _exists(item, context))
+    intents = tuple(item for item in found.intents if _exists(item, context))
+    scoped = within(Understood(intents=intents), text, context) if intents else None
+    if isinstance(scoped, NotUnderstood):
+        tell(scoped.reason)
+    return scoped.intents if isinstance(scoped, Understood) else ()
 
 
 def _exists(intent: Intent, context: IntentContext) -> bool:

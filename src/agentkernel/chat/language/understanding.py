@@ -62,6 +62,7 @@ from agentkernel.chat.language.tagging import (
     words_of,
 )
 from agentkernel.chat.language.values import Clause, changes_nothing, offered_knob
+from agentkernel.chat.language.wish_scope import within
 from agentkernel.chat.language.wishes import (
     is_praise,
     of_the_last,
@@ -380,6 +381,10 @@ def understand(text: str, context: IntentContext) -> Understanding:
     Never raises and never guesses: what has two readings is Ambiguous, and a part that has none
     makes the whole NotUnderstood, with the nearest requests that are understood.
     """
+    return within(_understood(text, context), text[: MOST_CHARACTERS + 1], context)
+
+
+def _understood(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
