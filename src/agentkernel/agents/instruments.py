@@ -24,6 +24,8 @@ from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget
 
+ROOM_FOR_WORKERS = 40 << 30
+"""Bytes of a device on which idle workers may wait: each holds about half a gigabyte of it."""
 STATIC_SEARCH_S = 60.0
 """Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
 
@@ -107,7 +109,10 @@ class LocalInstruments:
         self.session.make_room()
         if settings.device == "cuda":
             # One more is the profile's.
-            prefork_judge_workers(settings, count=1 + workers_taken(candidate.source, settings))
+            wanted = 1 + workers_taken(candidate.source, settings)
+            gpu = self.session.resolved.local
+            roomy = gpu is not None and gpu.memory_bytes >= ROOM_FOR_WORKERS
+            prefork_judge_workers(settings, count=wanted if roomy else min(wanted, 2))
         return judge(self.session.loaded, self.captured(), candidate.source, settings)
 
     def profile(self, candidate: Candidate) -> Profile | ProfileFailed:

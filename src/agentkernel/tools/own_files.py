@@ -93,14 +93,16 @@ def read_live(path: Path, *, signed_sha256: str | None = None, unpickle: bool = 
         )
     if hashlib.sha256(data).hexdigest() != digest:
         raise _unreadable(path, "it was written while it was read")
-    return _unpickled(path, data, _folders_to_search(path.with_name(SEAL), digest))
+    return _unpickled(path, data, _recorded_folders(path.with_name(SEAL), digest))
 
 
-def _unpickled(path: Path, data: bytes, folders: Sequence[Path]) -> object:
-    """With the user's modules from `folders`, which other processes then get by value."""
+def _unpickled(path: Path, data: bytes, recorded: Sequence[Path]) -> object:
+    """With the user's modules from the folders that are `recorded`, else, where nothing else has
+    them, from the working folder; other processes then get them by value."""
     before = set(sys.modules)
+    folders = recorded or [Path()]
     try:
-        with search_path(*folders):
+        with search_path(*folders, last=not recorded):
             found: object = cloudpickle.loads(data)
     except ModuleNotFoundError as error:
         next_step = "run it in the folder of that module, or set PYTHONPATH to that folder"
@@ -108,7 +110,11 @@ def _unpickled(path: Path, data: bytes, folders: Sequence[Path]) -> object:
     except (Exception, SystemExit) as error:
         # Whatever the user's own module raises when it is imported.
         raise _unreadable(path, one_line(error)) from error
-    fresh = [sys.modules[name] for name in set(sys.modules) - before]
+    fresh = [
+        sys.modules[name]
+        for name in set(sys.modules) - before
+        if name.partition(".")[0] not in sys.stdlib_module_names
+    ]
     places = [folder.resolve() for folder in folders]
     pickle_by_value(*(item for item in fresh if any(lies_in(item, place) for place in places)))
     return found
@@ -125,11 +131,11 @@ def _module_folders(live: object) -> tuple[str, ...]:
     return tuple(name for name in folders if name.isprintable())[:MOST_FOLDERS]
 
 
-def _folders_to_search(seal: Path, digest: str) -> list[Path]:
-    """The folders in this user's own seal that are there; without one the working folder."""
+def _recorded_folders(seal: Path, digest: str) -> list[Path]:
+    """The folders in this user's own seal that are there."""
     found = _own_seal(seal, digest)
     folders = [] if found is None else [Path(name) for name in found.folders]
-    return [folder for folder in folders if folder.is_dir()] or [Path()]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def sha256_of(path: Path) -> str | None:

@@ -268,7 +268,10 @@ def test_each_gate_says_what_to_do_next(policy: Policy) -> None:
         found = verdict(Candidate(source="x", coder="", round=0), failure=failure)
         (last,) = [x for x in verdict_lines(found.evolve(policy=policy)) if "  Next: " in x]
         assert f"--seed {found.seed}" in last
-        assert ("--policy mixed" in last) == (failure.kind == "policy" and policy == "triton")
+        forbidden = failure.kind in ("policy", "execution")
+        assert ("--policy mixed" in last) == (forbidden and policy == "triton")
+        assert ("--json" in last) == (failure.kind in ("load", "compile", "run", "mismatch"))
+        assert "by itself" not in last, "nobody is sent out of the sandbox"
 
 
 @pytest.mark.parametrize(
@@ -280,6 +283,7 @@ def test_each_gate_says_what_to_do_next(policy: Policy) -> None:
         ("no-kernel", "as a @triton.jit function"),
         ("dunder", "take that out"),
         ("torch-namespace", "a kernel of your own"),
+        ("lossy-product", "in the precision in force"),
     ],
 )
 def test_a_rule_of_the_policy_has_a_step_of_its_own(rule: str, step: str) -> None:

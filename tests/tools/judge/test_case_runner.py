@@ -8,9 +8,11 @@ from typing import cast
 import pytest
 import torch
 
+from agentkernel.tools.judge import case_runner
 from agentkernel.tools.judge.case_runner import CaseRunner
-from agentkernel.tools.judge.cases.plan import Case, FollowUp, in_turns
+from agentkernel.tools.judge.cases.plan import Case, FollowUp, NotApplicable, in_turns
 from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.replies import compare_roles
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.worker import storage
@@ -407,3 +409,41 @@ def test_a_case_that_is_asked_again_is_answered_once(prepared, worker, monkeypat
     assert outcomes[0].results == outcomes[2].results == outcomes[3].results
     runner.run(one)
     assert asked == [one, other, one]
+
+
+def test_what_is_remembered_is_forgotten_where_memory_ends(prepared, worker, monkeypatch):
+    loaded, captured = prepared(WEIGHTED)
+    runner = CaseRunner(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
+    assert runner.build(WEIGHTS.replace("BODY", "return x * self.w + self.b")) is None
+    shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
+    one, other = Case(shape, "normal", 1), Case(shape, "normal", 2)
+    ask, asked = runner.oracle_inputs.ask, []
+
+    def short(case):
+        """There is room for one answer alone."""
+        asked.append(case)
+        if runner._remembered:
+            return NotApplicable("no memory", out_of_memory=True)
+        return ask(case)
+
+    monkeypatch.setattr(runner.oracle_inputs, "ask", short)
+    with runner.remembering():
+        outcomes = [runner.run(case) for case in (one, one, other, other)]
+    assert all(isinstance(outcome, CaseOutcome) for outcome in outcomes)
+    assert asked == [one, other, other]
+
+
+@pytest.mark.parametrize(("most", "times"), [(1 << 20, 1), (100, 2)])
+def test_an_answer_that_is_large_is_asked_again(prepared, worker, monkeypatch, most, times):
+    """Of the weights too, which are kept as the call found and left them."""
+    monkeypatch.setitem(case_runner.REMEMBERED_BYTES, "cpu", most)
+    loaded, captured = prepared(WEIGHTED)
+    runner = CaseRunner(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
+    assert runner.build(WEIGHTS.replace("BODY", "return x * self.w + self.b")) is None
+    ask, asked = runner.oracle_inputs.ask, []
+    monkeypatch.setattr(runner.oracle_inputs, "ask", lambda case: asked.append(case) or ask(case))
+    one = Case(CaseShape(loaded.problem.shape_sets[0], "declared", 0), "normal", 1)
+    with runner.remembering():
+        for _ in range(2):
+            runner.run(one)
+    assert len(asked) == times

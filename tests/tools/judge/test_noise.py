@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkernel.tools.judge.cases.module_state import randomise_state
-from agentkernel.tools.judge.cases.noise import PERIOD, drawn, laid_out, normals
+from agentkernel.tools.judge.cases.noise import PERIOD, normals, uniform
 from agentkernel.tools.judge.reference.oracle import moved_by_ulp
 
 LARGE = (1100, 1024)
@@ -22,12 +22,15 @@ def generator(seed: int = 1) -> torch.Generator:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 7), max_size=4), st.integers(1, 9))
-def test_numbers_are_laid_out_in_order_and_again(shape: list[int], count: int) -> None:
-    found = laid_out(torch.arange(count), shape)
+@given(st.lists(st.integers(1, 7), max_size=4))
+def test_tensors_of_any_shape_are_filled(shape: list[int]) -> None:
+    count = math.prod(shape)
+    found = normals(count, generator()).over(shape)
     assert list(found.shape) == shape
-    flat = found.reshape(-1).tolist()
-    assert flat == [at % count for at in range(math.prod(shape))]
+    assert torch.equal(found.reshape(-1), torch.randn(count, generator=generator()))
+    found = uniform(shape, generator())
+    assert list(found.shape) == shape
+    assert torch.equal(found.reshape(-1), torch.rand(count, generator=generator()))
 
 
 def test_the_period_is_a_prime() -> None:
@@ -35,9 +38,14 @@ def test_the_period_is_a_prime() -> None:
     assert all(PERIOD % divisor for divisor in range(2, math.isqrt(PERIOD) + 1))
 
 
-def test_of_a_small_tensor_every_number_is_its_own() -> None:
-    assert torch.equal(normals(1000, generator()), torch.randn(1000, generator=generator()))
-    assert torch.equal(drawn(1000, generator()), torch.rand(1000, generator=generator()))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_repetitions_are_uniform_and_none_is_another(dtype: torch.dtype) -> None:
+    found = uniform(LARGE, generator(), dtype).flatten()
+    assert found.dtype == dtype
+    assert (float(found.min()) >= 0, float(found.max()) < 1) == (True, True)
+    again = found[PERIOD:]
+    assert abs(float(again.mean()) - 0.5) < 0.01
+    assert not bool((again == found[: len(again)]).any())
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -49,8 +57,8 @@ def test_no_two_rows_of_a_large_constant_weight_are_alike(value: float, sign: in
     weight = module.weight.detach()
     assert len({tuple(row[:8].tolist()) for row in weight}) == len(weight)
     flat = weight.flatten()
-    again = flat[PERIOD : 2 * PERIOD]
-    assert float((again == flat[: len(again)]).float().mean()) > 0.5
+    again, first = flat[PERIOD:], flat[: len(flat) - PERIOD]
+    assert float(((again == first) & (again != 0)).float().mean()) < 0.01
 
 
 def test_a_large_weight_moves_as_far_as_a_small_one() -> None:

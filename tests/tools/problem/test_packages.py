@@ -18,7 +18,7 @@ from agentkernel.tools.problem.loading import (
     load_problem,
     restore_problem,
 )
-from agentkernel.tools.problem.packages import imports_of, is_dotted, package_of
+from agentkernel.tools.problem.packages import imports_of, is_dotted, package_of, search_path
 
 TOP = "agentkernel_try_shop"
 MODEL = """import torch
@@ -216,3 +216,12 @@ def test_a_class_is_called_as_its_file_says(shop: Path) -> None:
     assert asked.problem.origin == "class"
     with pytest.raises(ProblemError, match="--input"):
         load_problem(f"{place}:Scale", init="16")
+
+
+def test_a_folder_that_comes_last_hides_nothing(tmp_path: Path) -> None:
+    before = list(sys.path)
+    with search_path(tmp_path, last=True):
+        assert sys.path == [*before, str(tmp_path.resolve())]
+    with search_path(tmp_path):
+        assert sys.path == [str(tmp_path.resolve()), *before]
+    assert sys.path == before

@@ -79,29 +79,33 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
 
 NEXT = {
     "policy": "take that out: a candidate computes by its kernels, and reaches nothing else",
-    "load": "run the file by itself in Python: it has to define ModelNew, with the arguments and "
-    "weights of the original",
-    "compile": "correct the kernel there; a small launch by itself in Python shows the whole error",
-    "run": "call ModelNew at the sizes of that case by itself in Python",
+    "load": "have it define ModelNew, with the arguments and weights of the original",
+    "compile": "correct the kernel there",
+    "run": "correct what it does at the sizes of that case",
     "meta": "give that output the dtype, shape and strides of the original's",
     "inputs": "write to memory of your own: the original leaves that one as it is",
     "execution": "have kernels of your own do that work, in each call anew",
     "races": "let no two programs of a launch touch the same element, or make it atomic",
     "timing": "do the whole work in every call",
 }
-"""By the kind of a failure."""
-BY_A_KERNEL = "write that part as a kernel of your own"
-POLICY_NEXT = {
+"""By the kind of a failure. None sends a file, which may be anybody's, out of the sandbox."""
+BY_RULE = {
     "syntax": "fix the syntax at that line",
     "import": "take that import out, and what needs it",
     "no-model": "define ModelNew, a class with the original's arguments and weights",
-    "no-kernel": "write the work as a @triton.jit function",
+    "no-kernel": "write the work as a @triton.jit function, and launch it in forward",
     "no-launch": "launch a kernel in forward, kernel[grid](...)",
-    **dict.fromkeys(
-        ("torch-compute", "torch-namespace"), "write that part as a kernel of your own"
-    ),
+    "torch-compute": "write that part as a kernel of your own",
+    "torch-namespace": "write that part as a kernel of your own",
+    "library-alone": "compute a part of it by kernels: the library's calls are the original",
+    "dead-kernel": "let each kernel compute a part of the outputs, or leave it out",
+    "side-work": "end in a call what it begins: no stream, thread or process outlives it",
+    "deferred": "return tensors that are computed when forward returns",
+    "global-state": "leave the state of torch, Triton and Python as it is",
+    "lossy-product": "multiply and add in the precision in force",
+    "graph": "let the CUDA graph hold the launches of forward and nothing else",
 }
-"""By the rule of the policy."""
+"""By the rule of the policy or of the execution."""
 LIBRARY_RULES = frozenset({"no-kernel", "no-launch", "torch-compute", "torch-namespace"})
 
 
@@ -109,11 +113,12 @@ def _next_after(verdict: Verdict, failure: Failure) -> str:
     if verdict.undecided:
         return "judge it where a GPU is, or at smaller sizes: nothing is known against it"
     how = NEXT.get(failure.kind, "correct that")
-    if failure.kind == "policy":
-        how = POLICY_NEXT.get(failure.rule, how)
+    if failure.kind in ("policy", "execution"):
+        how = BY_RULE.get(failure.rule, how)
         if failure.rule in LIBRARY_RULES and verdict.policy == "triton":
             how += "; --policy mixed allows library calls that the original makes as well"
-    return f"{how}; then judge it again, with --seed {verdict.seed} on the same cases"
+    log = "; --json has the whole log" if hasattr(failure, "log") else ""
+    return f"{how}; then judge it again, with --seed {verdict.seed} on the same cases{log}"
 
 
 def _end_of(log: str) -> str:

@@ -52,6 +52,7 @@ from agentkernel.tools.judge.policy.families import GraphOperators
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
     ReferenceCase,
+    held_bytes,
 )
 from agentkernel.tools.judge.replies import (
     compare_roles,
@@ -81,8 +82,8 @@ KEPT = 8
 """Where memory ran out, so many parts are kept back, one by one, for what no plan counts."""
 RELEASED = 8
 """After so many calls their outputs are let go of."""
-REMEMBERED_BYTES = 32 << 20
-"""Of inputs and outputs; what else is kept with an answer is a few times as much."""
+REMEMBERED_BYTES = {"cpu": 256 << 20, "cuda": 64 << 20}
+"""Of weights, inputs and outputs; what else is kept with an answer is a few times its outputs."""
 MOST_REMEMBERED = 8
 LOSSY = "lossy-product"
 THROW_AWAY_SEED = 20_231
@@ -211,8 +212,11 @@ class CaseRunner:
         except torch.OutOfMemoryError as error:
             figures = "" if plan is None else f"; {plan.label}"
             reason = f"{one_line(error, 120)}{figures}"
+        forgotten = bool(self._remembered)
+        if self._remembered:
+            self._remembered.clear()
         release_cached_memory(self.settings.device)
-        if plan is not None and self._tighter(case.shape, plan):
+        if forgotten or (plan is not None and self._tighter(case.shape, plan)):
             return self.run(case, follow_ups)
         return NotApplicable(reason, out_of_memory=True)
 
@@ -255,9 +259,16 @@ class CaseRunner:
         if known is not None and case in known:
             return known[case]
         found = self.oracle_inputs.ask(case)
+        if known and isinstance(found, NotApplicable) and found.out_of_memory:
+            known.clear()
+            release_cached_memory(self.settings.device)
+            found = self.oracle_inputs.ask(case)
         if known is not None and isinstance(found, ReferenceCase):
-            size = _bytes(found.inputs) + _bytes(found.answer.leaves)
-            if size <= REMEMBERED_BYTES and len(known) < MOST_REMEMBERED:
+            # The module, and its weights as the call left them.
+            size = 2 * held_bytes(found.model) + _bytes(found.inputs) + _bytes(found.answer.leaves)
+            most = REMEMBERED_BYTES[self.settings.device]
+            few = self.settings.device_bytes is None and size <= most
+            if few and len(known) < MOST_REMEMBERED:
                 known[case] = found
         return found
 

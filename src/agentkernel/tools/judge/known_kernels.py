@@ -42,7 +42,11 @@ def open_knowing(settings: JudgeSettings, kernels: Kernels) -> Worker:
     worker = open_judge_worker(settings)
     if not kernels:
         return worker
-    reply = worker.call(f"{OPS}:take_kernels", {"kernels": kernels}, settings.time_limit_s)
+    try:
+        reply = worker.call(f"{OPS}:take_kernels", {"kernels": kernels}, settings.time_limit_s)
+    except BaseException:  # the time is up, or an interrupt: nobody else has it to close
+        worker.close()
+        raise
     if not isinstance(reply, WorkerFailed):
         return worker
     worker.close()

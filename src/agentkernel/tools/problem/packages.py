@@ -141,10 +141,11 @@ def package_of(path: Path, source: str, name: str = "") -> Package | None:
 
 
 @contextmanager
-def search_path(*folders: Path) -> Iterator[None]:
-    """Let the user's code import what lies in `folders`."""
+def search_path(*folders: Path, last: bool = False) -> Iterator[None]:
+    """Let the user's code import what lies in `folders`; with `last` only what nothing else has."""
     entries = [str(folder.resolve()) for folder in folders]
-    sys.path[:0] = entries
+    at = len(sys.path) if last else 0
+    sys.path[at:at] = entries
     try:
         yield
     finally:

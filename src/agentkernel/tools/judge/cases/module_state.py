@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentkernel.tools.judge.cases.noise import drawn, laid_out, normals
+from agentkernel.tools.judge.cases.noise import normals, uniform
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +120,7 @@ def _scatter(value: torch.Tensor, generator: torch.Generator, sign: int) -> None
     """A parameter of both signs and other sizes, in place. One of several dimensions that has both
     signs already, as those of products do, keeps its size."""
     shape = value.shape
-    noise = laid_out(normals(value.numel(), generator), shape)
+    noise = normals(value.numel(), generator).over(shape)
     if value.numel() == 1:
         value.copy_(sign * (1 + noise.abs()))
         return
@@ -129,9 +129,8 @@ def _scatter(value: torch.Tensor, generator: torch.Generator, sign: int) -> None
         value.copy_(SCALED_WEIGHT * noise)
     elif not bool((value < 0).any()) or not bool((value > 0).any()):
         value.copy_(value.abs() * noise.sign())
-    chance = drawn(value.numel(), generator)
     share = ZERO_WEIGHTS if flat else ZERO_WEIGHTS / 2
-    value.masked_fill_(laid_out(chance < share, shape), 0.0)
+    value.masked_fill_(uniform(shape, generator) < share, 0.0)
 
 
 def _perturb(
@@ -153,10 +152,10 @@ def _perturb(
             torch.randn(value.shape, generator=generator, device=device).mul_(0.5).to(value.dtype)
         )
     elif is_parameter:
-        noise, wide = normals(value.numel(), generator), value.float()
+        drawn, wide = normals(value.numel(), generator), value.float()
         shift = 0.1 * wide.std(correction=0).clamp(min=0.1 if value.ndim < 2 else 1e-3)
-        moved = torch.addcmul(wide, wide, laid_out(noise, value.shape), value=0.1)
-        value.copy_(moved.add_(laid_out(shift * noise.roll(1), value.shape)))
+        moved = torch.addcmul(wide, wide, drawn.over(value.shape), value=0.1)
+        value.copy_(moved.add_(drawn.moved(shift).over(value.shape)))
     else:
         noise = torch.randn(value.shape, generator=generator, device=device).clamp_(-3, 3)
         value.copy_(value.float() * (1 + 0.1 * noise))

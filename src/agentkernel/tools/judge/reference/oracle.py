@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.layouts import copied
-from agentkernel.tools.judge.cases.noise import drawn, laid_out
+from agentkernel.tools.judge.cases.noise import uniform
 from agentkernel.tools.judge.comparison.compare import same_bits
 from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.reference.masked_nan import without_masked_keys, without_unused_nan
@@ -115,8 +115,8 @@ def moved_by_ulp(value: torch.Tensor, dtype: torch.dtype, least: float, seed: in
         return value
     step = max(torch.finfo(dtype).eps, least)
     generator = torch.Generator(device=value.device).manual_seed(seed)
-    noise = drawn(value.numel(), generator, torch.float64)
-    return value * laid_out(1 + step * (2 * noise - 1), value.shape)
+    noise = uniform(value.shape, generator, torch.float64)
+    return value * noise.mul_(2 * step).add_(1 - step)
 
 
 class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]

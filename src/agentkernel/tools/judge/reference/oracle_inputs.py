@@ -137,7 +137,7 @@ class OracleInputs:
         self._vectors = any(is_vector(value) for value in self.base.parameters())
         self._models: dict[tuple[int, int, int | None, float], nn.Module] = {}
         most = MODEL_BYTES[settings.device] if settings.device_bytes is None else 0
-        self._few_weights = sum(value.nbytes for value in kinds) <= most
+        self._few_weights = held_bytes(self.base) <= most
         self._sampler = Sampler(
             loaded,
             settings.device,
@@ -373,6 +373,11 @@ class OracleInputs:
         counted = self._counts_places and case.distribution not in USUAL
         unusual = bool(case.edge) or counted or (small and (indexed or checked))
         return self._settings.device == "cuda" and unusual
+
+
+def held_bytes(model: nn.Module) -> int:
+    """Of parameters and of all buffers, which a copy of the module holds once more."""
+    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
 
 
 def indexes_elements(captured: Captured) -> bool:
