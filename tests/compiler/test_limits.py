@@ -46,21 +46,24 @@ class OneRow(nn.Module):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(("layer", "count"), [(nn.Linear(6, 6), 1), (nn.ReLU(), 3)])
+@pytest.mark.parametrize(("layer", "differ"), [(nn.Linear(6, 6), "y"), (nn.ReLU(), "yyn")])
 def test_a_size_of_1_is_traced_apart_only_where_several_may_be_1(
-    layer: nn.Module, count: int, monkeypatch: pytest.MonkeyPatch
+    layer: nn.Module, differ: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All together, then one by one: with numbers, and where that differs with symbols too."""
     loaded = problem_from_module(OneRow(layer).eval(), [torch.randn(4, 6)])
     captured, traced = capture(loaded), []
 
-    def counted(problem: LoadedProblem) -> Captured:
-        traced.append(problem)
-        return capture(problem)
+    def counted(problem: LoadedProblem, *, symbolic: bool) -> Captured:
+        traced.append(symbolic)
+        return capture(problem, symbolic=symbolic)
 
     monkeypatch.setattr(envelope, "capture", counted)
     spans = envelope.limits_of(loaded, captured).spans
     assert [spans[item.symbol].least for item in captured.free_dims] == [2, 1][: len(spans)]
-    assert len(traced) == count
+    assert traced == [
+        symbolic for one in differ for symbolic in ((False, True) if one == "y" else (False,))
+    ]
 
 
 class Heads(nn.Module):
