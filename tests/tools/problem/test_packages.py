@@ -224,4 +224,7 @@ def test_a_folder_that_comes_last_hides_nothing(tmp_path: Path) -> None:
         assert sys.path == [*before, str(tmp_path.resolve())]
     with search_path(tmp_path):
         assert sys.path == [str(tmp_path.resolve()), *before]
+        with search_path(tmp_path, last=True):
+            assert sys.path == [str(tmp_path.resolve()), *before]
+        assert sys.path == [str(tmp_path.resolve()), *before]
     assert sys.path == before

@@ -144,6 +144,8 @@ def package_of(path: Path, source: str, name: str = "") -> Package | None:
 def search_path(*folders: Path, last: bool = False) -> Iterator[None]:
     """Let the user's code import what lies in `folders`; with `last` only what nothing else has."""
     entries = [str(folder.resolve()) for folder in folders]
+    if last:  # one that is there already keeps its place, then and afterwards
+        entries = [entry for entry in entries if entry not in sys.path]
     at = len(sys.path) if last else 0
     sys.path[at:at] = entries
     try:
