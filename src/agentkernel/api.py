@@ -20,7 +20,7 @@ from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, one_line
 from agentkernel.domain.region import Kernel
-from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night
+from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night, refuse_night
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
@@ -244,11 +244,7 @@ def _require_run(given: object) -> None:
             "folder of its run. Next: give that folder; 'agentkernel runs' lists the runs."
         )
     place = Path(given)
-    if (place / JSON_NAME).is_file() or place.name == JSON_NAME:
-        raise RunNotFound(
-            f"{str(given)!r} is a night. Expected a run. Next: agentkernel.apply(model, "
-            f"{str(given)!r}, name=...) with the model's name in the zoo."
-        )
+    refuse_night(given)
     if not _is_run(given):
         raise _no_run(place, "has no certificate.json", "a finished run")
 

@@ -112,7 +112,7 @@ class LocalInstruments:
             wanted = 1 + workers_taken(candidate.source, settings)
             gpu = self.session.resolved.local
             roomy = gpu is not None and gpu.memory_bytes >= ROOM_FOR_WORKERS
-            prefork_judge_workers(settings, count=wanted if roomy else min(wanted, 2))
+            prefork_judge_workers(settings, count=wanted if roomy else 2)
         return judge(self.session.loaded, self.captured(), candidate.source, settings)
 
     def profile(self, candidate: Candidate) -> Profile | ProfileFailed:

@@ -19,10 +19,9 @@ from agentkernel.cli.configuration import runs_path
 from agentkernel.cli.options import ApplyFlags
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.formatting import error_text
 from agentkernel.domain.plain_text import plain_line
-from agentkernel.nightly.page.files import JSON_NAME
+from agentkernel.nightly.page.files import refuse_night
 from agentkernel.runtime.machine import local_gpu
 from agentkernel.tools.problem.loading import check_reference, load_problem
 from agentkernel.tools.run_store import find_kernel_run
@@ -82,7 +81,7 @@ class AppliedCheck(Frozen):
 
 def apply(flags: ApplyFlags) -> None:
     """`agentkernel apply`."""
-    refuse_night(flags.run)
+    refuse_night(flags.run, "in Python, ")
     check_reference(flags.subject.reference)
     folder = find_kernel_run(runs_path(flags.runs, flags.settings), flags.run)
     device = "cuda" if local_gpu() is not None else "cpu"
@@ -100,16 +99,6 @@ def apply(flags: ApplyFlags) -> None:
         for line in check_lines(found):
             print_plain(plain_line(line))
     raise typer.Exit(0 if found.accepted else 3)
-
-
-def refuse_night(run: str) -> None:
-    """Raise RunNotFound where `run` is a night's folder, which holds the kernels of many runs."""
-    folder = Path(run)
-    if (folder / JSON_NAME).is_file() or folder.name == JSON_NAME:
-        raise RunNotFound(
-            f"{run!r} is a night. Expected a run. Next: in Python, agentkernel.apply(model, "
-            f"{run!r}, name=...) with the model's name in the zoo."
-        )
 
 
 def check(

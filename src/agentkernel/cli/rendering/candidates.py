@@ -297,20 +297,15 @@ def planned(reply: Planned, view: View) -> RenderableType:
 
 def _what_is_left(reply: Profiled) -> list[RenderableType]:
     """The answer in a sentence: what bounds it, and how much faster it could be at most."""
-    profile, analysis = reply.node.profile, reply.analysis
-    if profile is None or not analysis.bound_us:
+    profile, analysis, took = reply.node.profile, reply.analysis, time_us(reply.node)
+    if profile is None or took is None or not analysis.bound_us:
         return []
-    time_us = (
-        profile.measurements[0].candidate.median_us
-        if profile.measured
-        else profile.estimate.time_us
-    )
     held = "measured" if profile.measured else "estimated"
     if analysis.roofline == "latency":
-        said = f"Bound by its launches: {held} at {show_us(time_us)}, of which the work itself is"
+        said = f"Bound by its launches: {held} at {show_us(took)}, of which the work itself is"
         return [lines(f"{said} {show_us(analysis.bound_us)} on the roofline.")]
-    share = show_share(analysis.bound_us / time_us)
-    left = show_ratio(max(1.0, time_us / analysis.bound_us))
+    share = show_share(analysis.bound_us / took)
+    left = show_ratio(max(1.0, took / analysis.bound_us))
     said = f"Bound by {analysis.roofline}: {held} at {share} of the roofline, by which {left} is"
     return [lines(f"{said} left at most.")]
 

@@ -98,6 +98,17 @@ class NightKernels:
     parameters: dict[str, tuple[str, ...]]
 
 
+def refuse_night(given: str | Path, where: str = "") -> None:
+    """Raise RunNotFound where `given` is a night's folder, which holds the kernels of many runs.
+    `where` says in what the call is made that takes one."""
+    place = Path(given)
+    if (place / JSON_NAME).is_file() or place.name == JSON_NAME:
+        raise RunNotFound(
+            f"{str(given)!r} is a night. Expected a run. Next: {where}agentkernel.apply(model, "
+            f"{str(given)!r}, name=...) with the model's name in the zoo."
+        )
+
+
 def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
     """What the night in `folder` handed over for `model` (its name in the zoo; None where the zoo
     has but one). Empty where a baseline was handed over.

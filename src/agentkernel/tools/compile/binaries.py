@@ -39,14 +39,7 @@ def taken(kernel: CompiledKernel) -> Binary:
     """The entry of a kernel that this process compiled; without files where it is none for an
     NVIDIA GPU."""
     folder = Path(get_cache_manager(kernel.hash).cache_dir)
-    files = [
-        path
-        for path in sorted(folder.iterdir() if folder.is_dir() else ())
-        if path.suffix in KEPT and not path.name.startswith("__grp__")
-    ]
-    if {path.suffix for path in files} != set(KEPT):
-        return {"hash": kernel.hash}
-    return {"hash": kernel.hash, **{path.name: _packed(path) for path in files}}
+    return {"hash": kernel.hash, **_files_of(folder, KEPT)}
 
 
 MOST_KEPT = 8 << 20
@@ -63,13 +56,20 @@ def kept(most: int = MOST_KEPT) -> list[Binary]:
 
 
 def _entry(folder: Path) -> Binary | None:
-    """What Triton reads of a folder of its cache; None where that is no whole kernel or module."""
-    files = [path for path in folder.iterdir() if path.suffix in (*KEPT, ".so")]
-    files = [path for path in files if not path.name.startswith("__grp__")]
-    kinds = {path.suffix for path in files}
-    if kinds not in ({".so"}, set(KEPT)):
-        return None
-    return {"hash": _key_of(folder), **{path.name: _packed(path) for path in sorted(files)}}
+    """The kernel or the module that a folder of the cache holds; None where that is neither."""
+    files = _files_of(folder, KEPT) or _files_of(folder, (".so",))
+    return {"hash": _key_of(folder), **files} if files else None
+
+
+def _files_of(folder: Path, kinds: tuple[str, ...]) -> Binary:
+    """What Triton reads of an entry of its cache; nothing where one of the kinds is not there."""
+    files = [
+        path
+        for path in sorted(folder.iterdir() if folder.is_dir() else ())
+        if path.suffix in kinds and not path.name.startswith("__grp__")
+    ]
+    whole = {path.suffix for path in files} == set(kinds)
+    return {path.name: _packed(path) for path in files} if whole else {}
 
 
 class _Compiled(Exception):

@@ -212,9 +212,7 @@ class CaseRunner:
         except torch.OutOfMemoryError as error:
             figures = "" if plan is None else f"; {plan.label}"
             reason = f"{one_line(error, 120)}{figures}"
-        forgotten = bool(self._remembered)
-        if self._remembered:
-            self._remembered.clear()
+        forgotten = self._forget()
         release_cached_memory(self.settings.device)
         if forgotten or (plan is not None and self._tighter(case.shape, plan)):
             return self.run(case, follow_ups)
@@ -254,13 +252,19 @@ class CaseRunner:
         finally:
             self._remembered = None
 
+    def _forget(self) -> bool:
+        """Let go of what is remembered; whether there was anything."""
+        held = bool(self._remembered)
+        if self._remembered:
+            self._remembered.clear()
+        return held
+
     def _reference(self, case: Case) -> ReferenceCase | NotApplicable:
         known = self._remembered
         if known is not None and case in known:
             return known[case]
         found = self.oracle_inputs.ask(case)
-        if known and isinstance(found, NotApplicable) and found.out_of_memory:
-            known.clear()
+        if isinstance(found, NotApplicable) and found.out_of_memory and self._forget():
             release_cached_memory(self.settings.device)
             found = self.oracle_inputs.ask(case)
         if known is not None and isinstance(found, ReferenceCase):
