@@ -430,13 +430,17 @@ def emit_split(request: KernelRequest) -> KernelCode:
 
 
 def _chunk_lines(emitter: Emitter, *, backwards: bool = False) -> list[str]:
-    """The program's row and the length of a chunk (a whole number of tiles)."""
+    """The program's row and the length of a chunk (a whole number of tiles).
+
+    Plain arithmetic: under triton 3.6 what tl.cdiv makes of a constexpr is one inside another, from
+    which no loop variable can be taken.
+    """
     count = emitter.sizes.text(emitter.region.col_count)
     row = "tl.num_programs(0) - 1 - tl.program_id(0)" if backwards else "tl.program_id(0)"
     return [
         f"row = ({row}).to(tl.int64)" if backwards else f"row = {row}.to(tl.int64)",
         *emitter.split_index(emitter.region.rows, "row"),
-        f"chunk_size: tl.constexpr = tl.cdiv({count}, CHUNKS * BLOCK_N) * BLOCK_N",
+        f"chunk_size: tl.constexpr = ({count} + CHUNKS * BLOCK_N - 1) // (CHUNKS * BLOCK_N) * BLOCK_N",
     ]
 
 
