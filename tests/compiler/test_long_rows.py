@@ -1,5 +1,6 @@
 """Rows that outgrow the L2 cache: the last sweep goes backwards, at full width."""
 
+import ast
 import re
 
 import pytest
@@ -15,13 +16,14 @@ from tests.compiler.forms import compiled_graph
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 LONG, SHORT = 40001, 20001
+LOOPED = Schedule("looped", 4096, 1, 16)
 
 
-def _text(module: nn.Module, columns: int) -> str:
+def _text(module: nn.Module, columns: int, schedule: Schedule = LOOPED) -> str:
     compiled = compiled_graph(module, (torch.randn(2, columns),))
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
-    return compiled.write({step: Schedule("looped", 4096, 1, 16)}).text
+    return compiled.write({step: schedule}).text
 
 
 @pytest.mark.parametrize("columns", [LONG, SHORT])
@@ -59,3 +61,15 @@ def test_few_rows_are_shared_among_programs_whatever_their_length(rows: int, len
     tiles = -(-length // first.block_cols)
     assert first.chunks <= 2 * tiles
     assert rows * first.chunks >= 512 or tiles < 2 * first.chunks
+
+
+@pytest.mark.parametrize("kind", [nn.Softmax, nn.LayerNorm])
+def test_a_number_known_when_compiling_is_plain_arithmetic(kind: type[nn.Module]) -> None:
+    """Under triton 3.6 what a function makes of a constexpr is one inside another, from which no
+    loop variable can be taken: no backward sweep over a row in chunks compiled."""
+    module = nn.Softmax(-1) if kind is nn.Softmax else nn.LayerNorm(1 << 20)
+    text = _text(module, 1 << 20, Schedule("split", 4096, 1, 16, chunks=64))
+    named = [item for item in ast.walk(ast.parse(text)) if isinstance(item, ast.AnnAssign)]
+    assert any(ast.unparse(item.target) == "chunk_size" for item in named)
+    for item in named:
+        assert not any(isinstance(part, ast.Call) for part in ast.walk(item)), ast.unparse(item)

@@ -436,11 +436,12 @@ def _chunk_lines(emitter: Emitter, *, backwards: bool = False) -> list[str]:
     which no loop variable can be taken.
     """
     count = emitter.sizes.text(emitter.region.col_count)
+    tile = "CHUNKS * BLOCK_N"
     row = "tl.num_programs(0) - 1 - tl.program_id(0)" if backwards else "tl.program_id(0)"
     return [
         f"row = ({row}).to(tl.int64)" if backwards else f"row = {row}.to(tl.int64)",
         *emitter.split_index(emitter.region.rows, "row"),
-        f"chunk_size: tl.constexpr = ({count} + CHUNKS * BLOCK_N - 1) // (CHUNKS * BLOCK_N) * BLOCK_N",
+        f"chunk_size: tl.constexpr = ({count} + {tile} - 1) // ({tile}) * BLOCK_N",
     ]
 
 

@@ -119,6 +119,30 @@ def test_a_saturated_sum_may_have_the_sign_that_an_honest_evaluation_gives_it():
     assert judged(model, [x, w], far).mismatch.first_index == (13, 0)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_saturated_sum_may_have_the_sign_that_a_folded_norm_in_tf32_gives_it(seed):
+    """A scale that is folded into the weights before they are rounded rounds other numbers than the
+    original's: neither to the nearest nor truncated is its error that of the original."""
+    torch.manual_seed(seed)
+    x, w, scale = torch.randn(32, 16, 32, 32), torch.randn(16, 16, 3, 3), torch.rand(16) + 0.5
+    last = torch.randn(3, 16, 3, 3)
+
+    def function(x, w, last):
+        inner = torch.relu(nn.functional.conv2d(x, w) * scale[:, None, None].to(x))
+        return torch.tanh(1e8 * nn.functional.conv2d(inner, last))
+
+    def folded(cut):
+        weights = w * scale[:, None, None, None]
+        inner = torch.relu(nn.functional.conv2d(cut(x), cut(weights)))
+        return torch.tanh(1e8 * nn.functional.conv2d(cut(inner), cut(last)))
+
+    allowed = frozenset({"conv"})
+    nearest = folded(lambda value: in_tf32(value, True))
+    assert judged(Function(function), [x, w, last], nearest, allowed).mismatch is None
+    narrow = folded(lambda value: value.bfloat16().float())
+    assert judged(Function(function), [x, w, last], narrow, allowed).mismatch is not None
+
+
 def test_evaluations_move_as_many_times_further_as_they_are_asked_to():
     torch.manual_seed(5)
     x, w = torch.randn(9, 70), torch.randn(70, 8)

@@ -315,7 +315,11 @@ class Suspects:
         far = every.off > allowed * every.scale
         wrong = every.only(far)
         spread = spread_at(
-            wrong, perturb, [value[far] for value in honest], [value[far] for value in further]
+            wrong,
+            perturb,
+            [value[far] for value in honest],
+            [value[far] for value in further],
+            allowed * wrong.scale,
         )
         wrong, spread = wrong.only(wrong.off > spread), spread[wrong.off > spread]
         if wrong.places.numel() == 0:
@@ -331,17 +335,19 @@ def spread_at(
     perturb: Perturb | None,
     honest: Sequence[torch.Tensor],
     further: Sequence[torch.Tensor] = (),
+    rounding: torch.Tensor | float = 0.0,
 ) -> torch.Tensor:
     """How far each of the elements may be off for its ill conditioning: what an ulp of the inputs
     does to the original there, or an honest evaluation, with room on top; or one that has moved
-    `further`, which has its room in that."""
+    `further`, which has its room in that, and the `rounding` that any element has: from 1 to -1 is
+    2, and what is rounded on the way there ends at an ulp less."""
     import torch
 
     spread = torch.zeros_like(found.off)
-    for values, room in ((honest, HONEST), (further, 1.0)):
+    for values, room, beside in ((honest, HONEST, 0.0), (further, 1.0, rounding)):
         for value in values:
             off = torch.nan_to_num(value - found.truth, 0.0, 0.0, 0.0).abs()
-            spread = torch.maximum(spread, room * off)
+            spread = torch.maximum(spread, room * off + beside)
     for draw in range(DRAWS if perturb is not None else 0):
         if not bool((found.off > spread).any()):
             break

@@ -146,18 +146,24 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _operands(self, name: str, args: Sequence[object]) -> Sequence[object]:
-        """`args`, with fp32 operands of a product in TF32 where that is asked for: by turns to the
-        nearest value and truncated; more than once over, moved so many times as far."""
+        """`args`, with fp32 operands of a product in TF32 where that is asked for: to the nearest
+        value, truncated, then up or down as drawn (a plan that folds a norm into its weights rounds
+        other numbers); more than once over, moved so many times as far."""
         kind = "conv" if name == "convolution" else "mm" if name in PRODUCTS else ""
         if kind not in self._rounds:
             return args
-        nearest = self._seed % 2 == 0
         return [
-            self._further(item, in_tf32(item, nearest))
+            self._further(item, self._in_tf32(item))
             if isinstance(item, torch.Tensor) and item.dtype == torch.float32 and item.ndim > 1
             else item
             for item in args
         ]
+
+    def _in_tf32(self, value: torch.Tensor) -> torch.Tensor:
+        if self._seed < 2:
+            return in_tf32(value, nearest=self._seed == 0)
+        drawn = self._noise(value, normal=False) * (1 << TF32_BITS)
+        return _cut(value, drawn.to(torch.int32))
 
     def _places(self, grid: torch.Tensor) -> torch.Tensor:
         """Places on a grid from -1 to 1, off by what the rounding of their coordinates comes to:
@@ -410,9 +416,12 @@ def _reduced(
 
 def in_tf32(value: torch.Tensor, nearest: bool) -> torch.Tensor:
     """fp32 with 10 bits of mantissa: to the nearest, or truncated as wgmma reads fp32 operands."""
-    bits = value.contiguous().view(torch.int32)
-    if nearest:
-        bits = bits + (1 << (TF32_BITS - 1))
+    return _cut(value, 1 << (TF32_BITS - 1) if nearest else 0)
+
+
+def _cut(value: torch.Tensor, raised: int | torch.Tensor) -> torch.Tensor:
+    """`value` in TF32, raised by so many units of fp32's last place before the rest is cut off."""
+    bits = value.contiguous().view(torch.int32) + raised
     rounded = (bits & ~((1 << TF32_BITS) - 1)).view(torch.float32)
     return torch.where(value.isfinite(), rounded, value)
 
