@@ -17,7 +17,7 @@ from agentkernel.cli.terminal import print_json
 from agentkernel.storage.files import RUNS_FOLDER
 from agentkernel.tools.certificate.record import CERTIFICATE
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
-from agentkernel.tools.run_store import find_run, is_unfinished
+from agentkernel.tools.run_store import find_kernel_run, is_unfinished
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
 NOT_TIMED = "but its measured times were not replayed"
@@ -49,7 +49,7 @@ def verify(flags: VerifyFlags) -> None:
 def _certificate_file(given: Path) -> Path:
     """What a file is, a run's folder, or the name of a run below the usual folder."""
     if not given.suffix and not given.exists():
-        given = find_run(Path(RUNS_FOLDER), str(given))
+        given = find_kernel_run(Path(RUNS_FOLDER), str(given))
     return given / CERTIFICATE if given.is_dir() else given
 
 

@@ -112,7 +112,9 @@ def page_of(job: Job, page: int) -> str:
     """A page of a finished job's text, counted from 1, between its state and the next step."""
     text = job_text(job)
     pages = max(1, -(-len(text) // PAGE))
-    page = min(page, pages)
+    if page > pages:
+        there = "is one page" if pages == 1 else f"are {pages} pages"
+        return _framed(job, f"No page {page}: there {there}.")
     part = text[(page - 1) * PAGE : page * PAGE]
     left = f"\n[page {page} of {pages}; more: result(run_id, page={page + 1})]"
     return _framed(job, part + (left if page < pages else ""))

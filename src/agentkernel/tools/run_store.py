@@ -39,6 +39,7 @@ from agentkernel.tools.own_files import LIVE, read_live, write_live
 from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
 from agentkernel.tools.targets import ResolvedTarget, versions_of
 
+SHOWN_RUNS = 3
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""
 SESSION_FILE = "session.sqlite"
@@ -343,9 +344,10 @@ def find_run(runs: Path, run: str) -> Path:
     if matches:
         names = ", ".join(item.name for item in matches)
         raise RunNotFound(f"Run {run!r} is ambiguous: {names}. Next: give more of the name.")
-    names = ", ".join(item.name for item in known[-3:]) or "none yet"
+    names = ", ".join(item.name for item in known[-SHOWN_RUNS:]) or "none yet"
+    which = f"The newest of {len(known)}" if len(known) > SHOWN_RUNS else "Known"
     raise RunNotFound(
-        f"No run {run!r} in {str(runs)!r}. Known: {names}. Next: see 'agentkernel runs'."
+        f"No run {run!r} in {str(runs)!r}. {which}: {names}. Next: see 'agentkernel runs'."
     )
 
 
