@@ -34,9 +34,12 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.failure is not None:
         lines += _failure_lines(verdict, verdict.failure)
     if verdict.cases:
-        passed = sum(case.passed for case in verdict.cases)
+        passed, asked = sum(case.passed for case in verdict.cases), len(verdict.cases)
+        # What failed may be none of the cases that are counted: another build of the module, say.
+        before = verdict.failure is not None and passed == asked
+        which = f"all {asked} cases before it" if before else f"{passed} of {asked} cases"
         lines.append(
-            f"{passed} of {len(verdict.cases)} cases passed; error against fp64 "
+            f"{which} passed; error against fp64 "
             f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
         )
         if verdict.margin_text:

@@ -503,7 +503,8 @@ def envelope(
         elif isinstance(spec, ScalarSpec):
             known = read_literal(spec.literal)
             texts.append(f"{name}={known!r}")
-            lines += refusal([differs(name, known)], f"{name} is {{{name}}}", constant)
+            given = "given" if known is None else f"{{{name}}}"  # a tensor would be shown whole
+            lines += refusal([differs(name, known)], f"{name} is {given}", constant)
     if limits.eval_only:
         stop = "training mode computes something else than this drop-in: call eval() first"
         lines[:0] = ["if self.training:", "    raise ValueError(", f'        "{stop}"', "    )"]
