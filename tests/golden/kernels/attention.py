@@ -44,8 +44,8 @@ def attention_kernel(
     v_ptr += batch * stride_v0 + head // V_GROUP * stride_v1
     out_ptr += batch * stride_out0 + head * stride_out1
     q_ptrs = q_ptr + inside_rows[:, None] * stride_q2 + dims[None, :]
-    k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]
-    v_ptrs = v_ptr + keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]
+    k_places = keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]
+    v_places = keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]
     q = tl.load(q_ptrs)
 
     best = tl.full((BLOCK_T,), float("-inf"), dtype=tl.float32)
@@ -54,9 +54,9 @@ def attention_kernel(
     for start in range(0, S, BLOCK_S):
         inside = start + keys < S
         if EVEN_S:
-            k = tl.load(k_ptrs)
+            k = tl.load(k_ptr + k_places)
         else:
-            k = tl.load(k_ptrs, mask=inside[None, :], other=0.0)
+            k = tl.load(k_ptr + k_places, mask=inside[None, :], other=0.0)
         scores = tl.dot(q, k)
         if not EVEN_S:
             scores = tl.where(inside[None, :], scores, float("-inf"))
@@ -67,13 +67,13 @@ def attention_kernel(
         decay = tl.exp2((best - shift) * scale)
         total = total * decay + tl.sum(weights, axis=1)
         if EVEN_S and E == BLOCK_E:
-            v = tl.load(v_ptrs)
+            v = tl.load(v_ptr + v_places)
         else:
-            v = tl.load(v_ptrs, mask=inside[:, None] & (value_dims[None, :] < E), other=0.0)
+            v = tl.load(v_ptr + v_places, mask=inside[:, None] & (value_dims[None, :] < E), other=0.0)
         acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None])
         best = new_best
-        k_ptrs += BLOCK_S * stride_k2
-        v_ptrs += BLOCK_S * stride_v2
+        k_ptr += BLOCK_S * stride_k2
+        v_ptr += BLOCK_S * stride_v2
 
     acc = acc / total[:, None]
     out_ptrs = out_ptr + rows[:, None].to(tl.int64) * stride_out2 + value_dims[None, :]
