@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import logging
 import py_compile
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from agentkernel.domain.errors import (
     SettingError,
     UnknownTarget,
 )
+from agentkernel.workflows.state import OptimizeRequest
+from tests.swap.applied_kernels import WRONG, block, example, norm_kernel
 from tests.workflows.fakes import FakeWorkshop, Script
 
 DROP_IN = """import torch
@@ -146,6 +149,31 @@ def test_a_changed_file_is_not_imported(tmp_path: Path) -> None:
     Path(found.candidate or "").unlink()
     with pytest.raises(RunNotFound, match="is gone"):
         _ = found.module
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_module_that_runs_a_kernel_is_optimised_as_it_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Judged as it stood, the kernel would be held against itself; where its forward takes several
+    arguments, copying it did not end."""
+    model, x = block(), example()
+    right = model(x)
+    agentkernel.apply(model, {"norm": norm_kernel(WRONG)})
+
+    def stop(request: OptimizeRequest, *_: object, **__: object) -> None:
+        live = request.problem.build(seed=0)
+        assert not agentkernel.counts(live)
+        assert torch.equal(live(x), right)
+        raise Stopped
+
+    monkeypatch.setattr(sys.modules["agentkernel.api"], "run", stop)
+    with pytest.raises(Stopped):
+        agentkernel.optimize(model, [x], "h100")
+    assert set(agentkernel.counts(model)) == {"norm"}
 
 
 def test_goals_are_checked(tmp_path: Path) -> None:

@@ -24,7 +24,15 @@ from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night, refuse_n
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
-from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, restore, with_nothing
+from agentkernel.swap.swap import (
+    Applied,
+    apply_equal,
+    apply_whole,
+    counts,
+    restore,
+    with_nothing,
+    without_kernels,
+)
 from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
@@ -131,7 +139,8 @@ def optimize(
     require_module(module)
     modes = {item: item.training for item in module.modules()}
     try:
-        loaded = problem_from_module(module, example_inputs, example_kwargs)
+        bare = without_kernels(module)
+        loaded = problem_from_module(bare, example_inputs, example_kwargs)
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
         with progress_bar() if progress else nullcontext(ignore) as show:
 
@@ -299,12 +308,11 @@ def open_session(
     began = _settings(target, goals)
     # A session that began would say so in each of its answers.
     _ = find_target(began.target) if workshop is None else workshop.resolve(began)
-    file = str(what) if isinstance(what, str | Path) else None
-    loaded = (
-        load_problem(file)
-        if file is not None
-        else problem_from_module(cast(nn.Module, what), example_inputs, example_kwargs)
-    )
+    if isinstance(what, str | Path):
+        loaded = load_problem(str(what))
+    else:
+        require_module(what)
+        loaded = problem_from_module(without_kernels(what), example_inputs, example_kwargs)
     return Session.begin(loaded, settings_overlay(began), on_event=on_event, workshop=workshop)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from agentkernel.swap.swap import apply, counts, restore, swap_of
+from agentkernel.swap.swap import apply, counts, restore, swap_of, without_kernels
 from tests.swap.applied_kernels import (
     MLP,
     WRONG,
@@ -65,6 +65,16 @@ def test_restore_gives_back_what_was_there() -> None:
         assert same(dict(tensors), dict(after[name][2]))
     assert restore(model) == 0
     assert counts(model) == {}
+
+
+def test_without_kernels_is_a_copy_where_some_are_in_and_the_model_itself_where_none_is() -> None:
+    plain, model = block(), swapped()
+    assert without_kernels(plain) is plain
+    bare = without_kernels(model)
+    assert [type(item) for item in bare.modules()] == [type(item) for item in plain.modules()]
+    assert not counts(bare)
+    assert set(counts(model)) == {"norm", "mlp", "last"}
+    assert torch.equal(bare(example()), plain(example()))
 
 
 RETURNS = """from torch import nn

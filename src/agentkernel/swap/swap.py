@@ -575,6 +575,16 @@ def restore(model: nn.Module) -> int:
     return sum(swap_out(module) for module in list(model.modules()))
 
 
+def without_kernels(model: nn.Module) -> nn.Module:
+    """`model` as it was before any kernel was put in: itself where none is in, else a copy. Judged
+    as it stands, a kernel would be held against itself."""
+    if not any(swap_of(module) is not None for module in model.modules()):
+        return model
+    made = copy.deepcopy(model)
+    restore(made)
+    return made
+
+
 def counts(model: nn.Module) -> dict[str, CallCounts]:
     """What the swapped modules' calls ran since their kernels were put in, by path. Calls inside of
     torch.compile's graphs are not counted. Raises ProblemError for what is no model."""
