@@ -183,6 +183,8 @@ def test_goals_are_checked(tmp_path: Path) -> None:
         optimize(tmp_path, nn.Linear(3, 2), precision="loose")
     with pytest.raises(SettingError, match="rounds"):
         optimize(tmp_path, nn.Linear(3, 2), rounds=0)
+    with pytest.raises(SettingError, match=r"^time is 'soon'\. Expected: a valid number\.$"):
+        optimize(tmp_path, nn.Linear(3, 2), time="soon")
 
 
 @pytest.mark.parametrize("call", [agentkernel.optimize, agentkernel.open_session])

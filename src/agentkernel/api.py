@@ -18,7 +18,7 @@ from torch import nn
 from agentkernel.chat.session import Session
 from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, one_line
+from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, SettingError, one_line
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.page.files import JSON_NAME, kernels_of_night, refuse_night
 from agentkernel.storage.configuration import load_settings
@@ -318,14 +318,22 @@ def open_session(
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:
     flags: dict[str, object] = {"target": target}
+    asked = {}
     for name, value in goals.items():
         known = name in GOALS or name in PLAIN
         key = f"goals.{name}" if name in GOALS else name if known else BUDGETS.get(name)
         if key is None:
             names = ", ".join((*GOALS, *BUDGETS, *PLAIN))
             raise ProblemError(f"optimize() has no goal {name!r}. Expected one of: {names}.")
-        flags[key] = value
-    settings = load_settings(None, (), flags)
+        flags[key], asked[key] = value, name
+    try:
+        settings = load_settings(None, (), flags)
+    except SettingError as error:
+        # The caller typed `time`, which the settings call by another name.
+        text = str(error)
+        for key, name in asked.items():
+            text = text.replace(f"Setting {key!r} is", f"{name} is")
+        raise SettingError(text) from None
     _require_runs(Path(settings.runs))
     return settings
 

@@ -149,7 +149,7 @@ def one_line(error: object, most: int = 300) -> str:
 def expected_of(message: str) -> str:
     """What pydantic says of a value, in the words of this package: "Input should be greater than 0"
     is "Expected: greater than 0"."""
-    told = message.removeprefix("Value error, ")
+    told = message.removeprefix("Value error, ").partition(", unable to parse")[0]
     wanted = told.removeprefix("Input should be ")
     return told if wanted == told else f"Expected: {wanted}"
 

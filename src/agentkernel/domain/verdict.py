@@ -266,7 +266,22 @@ class Verdict(Frozen, defer_build=True):
     @property
     def margin_text(self) -> str:
         """`0.46 of what is allowed`; "" where no case says."""
-        return "" if self.margin is None else f"{self.margin:.2g} of what is allowed"
+        if self.margin is None:
+            return ""
+        if self.margin > ALL_BUT_AN_HONEST_ONE:
+            return "as far off as the worst of the honest evaluations that were made"
+        return f"{self.margin:.2g} of what is allowed"
+
+
+ALL_BUT_AN_HONEST_ONE = 0.995
+"""Honest evaluations are made until one is as far off: that share is 1 by the way it is found."""
+
+
+def allowed_text(margin: float) -> str:
+    """`error 0.4 of allowed at worst`, of the largest share that a case used."""
+    if margin > ALL_BUT_AN_HONEST_ONE:
+        return "error as large as an honest evaluation's at worst"
+    return f"error {margin:.2g} of allowed at worst"
 
 
 NOT_JUDGED = "could not be judged here"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
-from agentkernel.domain.verdict import Verdict
+from agentkernel.domain.verdict import Verdict, allowed_text
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
 from agentkernel.tools.command_lines import resume
 from agentkernel.workflows.outcome import (
@@ -41,7 +41,7 @@ def answer_sentence(result: Result, certificate: Certificate | None) -> str:
     if result.candidate and result.measured and result.roofline_fraction is not None:
         parts.append(f"{result.roofline_fraction:.0%} of the roofline")
     if result.candidate and margin is not None:
-        parts.append(f"error {margin:.2g} of allowed at worst")
+        parts.append(allowed_text(margin))
     text = ", ".join(parts)
     if result.ended_by_time and not result.interrupted:
         return f"{text}. Out of time. Go on with: {extension_command(result)}"

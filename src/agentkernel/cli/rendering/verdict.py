@@ -20,6 +20,7 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.domain.formatting import counted, told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
+from agentkernel.domain.verdict import allowed_text
 
 if TYPE_CHECKING:
     from agentkernel.domain.verdict import Failure, Mismatch, Verdict
@@ -159,9 +160,7 @@ def _answer(verdict: Verdict) -> str:
         return f"It {verdict.undecided}{how}"
     if not verdict.accepted:
         return f"Rejected at the gate {verdict.gate!r}{how}"
-    margin = (
-        f", error {verdict.margin:.2g} of allowed at worst" if verdict.margin is not None else ""
-    )
+    margin = f", {allowed_text(verdict.margin)}" if verdict.margin is not None else ""
     return f"Accepted: correct{margin}{how}"
 
 
