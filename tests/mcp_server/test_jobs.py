@@ -158,6 +158,13 @@ def test_a_long_text_comes_in_pages(jobs: Jobs) -> None:
     assert "No page 99: there are 5 pages." in page_of(job, 99)
 
 
+def test_a_failure_has_one_next_step(jobs: Jobs) -> None:
+    said = "agentkernel: Unknown target 'zz'. Next: agentkernel targets"
+    job = ended(python(jobs, f"import sys; sys.exit({said!r})"))
+    assert failure(job) == "Unknown target 'zz'."
+    assert status_of(job).count("Next: ") == 1
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [

@@ -148,6 +148,7 @@ BAD = (
     ("show", {"run": "last", "run_id": "no-such-run"}, "either"),
     ("show", {"name": "last"}, "show takes no argument 'name'. It takes: run, run_id."),
     ("status", {"run": "judge-1"}, "It takes: run_id."),
+    ("search_knowledge", {}, "Give `words`, an `error`'s text or a `module`'s file."),
     ("search_knowledge", {"query": "softmax"}, "words, error, module, kind, limit"),
     ("verify", {"certificate": "../secret.txt"}, "outside"),
     ("verify", {"run": "one"}, "outside"),

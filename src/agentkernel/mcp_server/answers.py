@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from agentkernel.domain.errors import cause_of
 from agentkernel.domain.formatting import told_apart
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.mcp_server.jobs import Job
@@ -142,12 +143,14 @@ def status_of(job: Job) -> str:
 
 
 def failure(job: Job) -> str:
-    """The one line of a job that failed or was cancelled."""
+    """The one line of a job that failed or was cancelled, without the command line's next step: a
+    client gets its own."""
     said = [line for line in plain(job.text("stderr")).splitlines() if line.strip()]
     if job.cancelled:
         return "Cancelled."
-    last = said[-1] if said else f"{job.tool} was killed. Next: start it again."
-    return clipped(last, ERROR_MOST, "the server's folder .agentkernel-jobs has the whole line")
+    last = said[-1] if said else f"{job.tool} was killed."
+    cause = cause_of(last.removeprefix("agentkernel: "))
+    return clipped(cause, ERROR_MOST, "the server's folder .agentkernel-jobs has the whole line")
 
 
 def next_step(job: Job) -> str:

@@ -168,6 +168,8 @@ class Tools:
         files = {"error.log": error} if error else {}
         command += ["--error={job}/error.log"] if error else []
         with clear_errors():
+            if not (words or error or module):
+                raise ProblemError("Give `words`, an `error`'s text or a `module`'s file.")
             command += [f"--module={self.workspace.file(module)}"] if module else []
             command += ["--", words] if words else []
             job = self.jobs.start("search_knowledge", ["agentkernel", *command], files)
