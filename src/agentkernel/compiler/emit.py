@@ -123,6 +123,10 @@ class Names:
         return name
 
 
+MOVES = ("copy", "gather")
+"""What gives values that were there, in their own type."""
+
+
 @dataclass
 class BodyLines:
     """Lines of a kernel in the making: tile values go to `here`, row values to `before`."""
@@ -174,6 +178,8 @@ class Emitter:
             self.symbols, self.region.row_count, self.region.col_count,
             "n_elements" if flat else "n_cols",
         )  # fmt: skip
+        self.moves = self._only_moves()
+        """Whether values of one type go from place to place and nothing is computed with them."""
         self.uses = self._count_uses()
         self.hoisted = {
             arg.root
@@ -183,6 +189,23 @@ class Emitter:
             if arg.kind not in ("constant", "size") and not self._in_tile(arg)
         }
         """Row values that tile values use: computed once a row, before the tile."""
+
+    def _only_moves(self) -> bool:
+        nodes, stores = self.region.nodes, [store.node for store in self.region.stores]
+        read = [access.buffer for access in self.region.layout.loads.values()]
+        floats = {node.dtype for node in (*nodes, *stores, *read) if _floats(node)}
+        return (
+            len(floats) == 1
+            and all(_floats(node) and node.kind != "scatter" for node in stores)
+            and all(
+                node.op in MOVES if _floats(node) else not any(map(_is_float_read, node.args))
+                for node in nodes
+            )
+        )
+
+    def kept_as(self, dtype: torch.dtype) -> torch.dtype:
+        """The type in which a value of that type is held: its own where the region only moves."""
+        return dtype if self.moves else compute_dtype(dtype)
 
     # shape of the program
 
@@ -479,8 +502,8 @@ class Emitter:
         if self.eviction and rows and cols:
             arguments.append(f'eviction_policy="{self.eviction}"')
         code = f"tl.load({', '.join(arguments)})"
-        if compute_dtype(buffer.dtype) != buffer.dtype:
-            code += f".to({TRITON_TYPES[compute_dtype(buffer.dtype)]})"
+        if self.kept_as(buffer.dtype) != buffer.dtype:
+            code += f".to({TRITON_TYPES[self.kept_as(buffer.dtype)]})"
         return self.assign(_short(self.buffers[buffer]), code, body, tile=cols, node=node)
 
     def _within(self, node: Node, body: BodyLines) -> Text:
@@ -506,8 +529,8 @@ class Emitter:
         if mask is not None:
             code += f", mask={mask}, other={'0.0' if _floats(table) else '0'}"
         code += ")"
-        if compute_dtype(table.dtype) != table.dtype:
-            code += f".to({TRITON_TYPES[compute_dtype(table.dtype)]})"
+        if self.kept_as(table.dtype) != table.dtype:
+            code += f".to({TRITON_TYPES[self.kept_as(table.dtype)]})"
         return self.assign(node.name, code, body, tile=cols, node=node)
 
     def _pointwise(self, node: Node, body: BodyLines) -> Text:
@@ -591,7 +614,7 @@ class Emitter:
         mask = self.mask(rows, cols)
         guard = "" if mask is None else f", mask={mask}"
         code = value.code
-        if compute_dtype(store.node.dtype) != store.node.dtype:
+        if self.kept_as(store.node.dtype) != store.node.dtype:
             code = f"{value.within(ATOM - 1)}.to({TRITON_TYPES[store.node.dtype]})"
         return f"tl.store({place}, {code}{guard})"
 
@@ -640,6 +663,10 @@ def _constant(node: Node) -> Text:
     value = node.attrs[0]
     negative = isinstance(value, int | float) and value < 0
     return Text(literal(value), 4 if negative else ATOM)
+
+
+def _is_float_read(node: Node) -> bool:
+    return _floats(node) and node.kind not in ("constant", "size")
 
 
 def _floats(node: Node) -> bool:

@@ -192,6 +192,30 @@ def test_signs_of_zero_and_infinity_are_eagers(box: Sandboxed) -> None:
         assert torch.allclose(ours[known], theirs[known], rtol=1e-5), f"{place}\n{text}"
 
 
+MOVED: dict[str, Callable[[Tensor], Tensor]] = {
+    "turned": lambda x: x.transpose(1, 2).contiguous(),
+    "rolled": lambda x: x.roll(1, 1),
+    "picked": lambda x: x[:, [2, 0, 1]],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("how", MOVED)
+def test_what_is_only_moved_stays_in_its_type(box: Sandboxed, how: str, dtype: torch.dtype) -> None:
+    """In fp32 it took twice the shared memory on its way through the tile."""
+    module, x = Each(MOVED[how]), values(torch.float32, 3).to(dtype)[None]
+    _, text = written(module, x)
+    assert "float32" not in text.partition("@triton.jit")[2].partition("def formula")[0]
+    (found,) = box.call(text, module, (x,))
+    assert torch.equal(found, module(x)[0])
+
+
+def test_what_is_computed_with_beside_a_move_is_not_in_16_bits() -> None:
+    for step in (lambda x: x.transpose(1, 2) * 3.0, lambda x: torch.where(x > 0.3, x, -x)):
+        _, text = written(Each(step), torch.randn(1, 3, 7).half())
+        assert "tl.float32" in text
+
+
 def test_a_way_between_two_values_begins_at_the_nearer_one(box: Sandboxed) -> None:
     """Where the other end is infinite that is the difference between NaN and a number."""
     module = Each(
