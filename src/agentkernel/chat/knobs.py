@@ -93,14 +93,12 @@ def base_of(work: SessionState, named: CandidateRef) -> tuple[Node | None, str]:
     the newest right one. None with the line that says why there is none."""
     if not work.tree.nodes:
         return None, NO_CANDIDATE
-    if named != "current" or work.place.candidate is not None:
+    if named != "current" or work.place.candidate is not None or not work.judged_here:
         return work.node(named), ""
     right = [
         node
-        for node in work.tree.nodes
-        if is_accepted(node)
-        and node.number not in work.tree.rejected
-        and problem_of(work.tree, node) == work.place.problem
+        for node in work.judged_here
+        if is_accepted(node) and node.number not in work.tree.rejected
     ]
     if not right:
         return None, "No candidate is right yet. 'use 4 warps on c1' names the one to be changed."

@@ -108,9 +108,15 @@ def memory_passes(moved: int, least: int) -> str:
     )
 
 
+def _none_here(work: SessionState, intent: OnCandidate) -> bool:
+    """True where nothing but the module can be meant: no candidate is named, and none is right for
+    the inputs in force."""
+    return not work.tree.nodes or (intent.candidate == "current" and work.current is None)
+
+
 def profile(work: SessionState, intent: OnCandidate) -> Reply:
     """Where a candidate's time goes, measured or estimated, and what stands in its way."""
-    if not work.tree.nodes or intent.candidate == "original":
+    if intent.candidate == "original" or _none_here(work, intent):
         return explain_module(work)
     node = work.node(intent.candidate)
     if not is_accepted(node):
@@ -139,7 +145,7 @@ def roofline(work: SessionState, intent: OnCandidate) -> Reply:
     """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
     in force, where anybody has a time for it; else, and where a candidate is named, that of its
     time."""
-    if not work.tree.nodes:
+    if _none_here(work, intent):
         return explain_module(work)
     node = work.node(intent.candidate)
     same = [
@@ -352,9 +358,11 @@ def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | None
 
 def why_rejected(work: SessionState, intent: OnCandidate) -> Reply:
     """The verdict in words, with its evidence and the line at fault."""
-    node = work.node(intent.candidate)
-    if intent.candidate == "current" and is_accepted(node):
-        refused = [item for item in work.tree.nodes if not is_accepted(item)]
+    named = intent.candidate != "current" or not work.tree.nodes
+    node = work.node(intent.candidate) if named else work.current
+    if node is None or (not named and is_accepted(node)):
+        refused = [item for item in work.judged_here if not is_accepted(item)]
+        refused = refused or [item for item in work.tree.nodes if not is_accepted(item)]
         if not refused:
             return TextReply(text="No candidate was refused.")
         node = refused[-1]
