@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from agentkernel.chat.language.question_words import IMPOSSIBLE, QUESTIONS
+from agentkernel.chat.language.question_words import CERTAIN, IMPOSSIBLE, QUESTIONS
 from agentkernel.chat.requests import (
     AskFact,
     AskGpu,
@@ -100,6 +100,13 @@ WISHED_TOO = re.compile(
 """A wish in a sentence behind the first, which an answer to that alone would drop."""
 
 
+MORE_THAN_ONE = re.compile(
+    r"[.?!;] \w|\b(?:and|then|,) (?:please )?(?:run|save|keep|show|use|try|make|undo|go|what|why"
+    r"|how|which)\b"
+)
+"""A second request behind the first."""
+
+
 class Said(NamedTuple):
     """A sentence as typed, and in lower case without what people put around it."""
 
@@ -117,11 +124,19 @@ def said(shown: str) -> Said:
     return Said(shown, bare, text.endswith("?"))
 
 
-def read_why_not(shown: str) -> Reading:
-    """ "why not persistent?" is answered as the wish is, which changes nothing: a launch cannot do
-    it, and why. No ranking is asked, which would read the "not" as one more wish."""
-    asked = WHY_NOT_PERSISTENT.match(said(shown).text)
-    return (SetKnob(knob="persistent", value=1),) if asked else ()
+def read_certain(shown: str) -> Reading:
+    """Questions whose words leave no doubt, so that no ranking is asked. Of "why not persistent?"
+    it would read the "not" as one more wish: it is answered as the wish is, which changes nothing,
+    since a launch cannot do it."""
+    text = said(shown).text
+    if WHY_NOT_PERSISTENT.match(text):
+        return (SetKnob(knob="persistent", value=1),)
+    if DOCS.search(text) or MORE_THAN_ONE.search(text):
+        return ()
+    for about, pattern in CERTAIN:
+        if re.search(pattern, text):
+            return (AskFact(about=about, candidate=_candidate(text)),)
+    return ()
 
 
 def read_questions(shown: str, context: IntentContext) -> Reading:
