@@ -399,12 +399,12 @@ def memory_limit(work: SessionState, intent: MemoryLimit) -> Reply:
 def precision(work: SessionState, intent: SetPrecision) -> Reply:
     """Another precision class; candidates of a looser one do not count under a stricter."""
     moved = change(work, {"goals.precision": intent.precision})
-    if isinstance(moved, PositionChanged) and intent.precision != "strict" and _no_product(work):
+    if isinstance(moved, PositionChanged) and intent.precision != "strict" and no_product(work):
         return moved.evolve(text=f"{moved.text} {NO_PRODUCT}")
     return moved
 
 
-def _no_product(work: SessionState) -> bool:
+def no_product(work: SessionState) -> bool:
     """True where the module is known to have no matrix product."""
     try:
         plan = work.plan

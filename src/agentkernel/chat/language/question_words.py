@@ -452,3 +452,22 @@ CERTAIN: tuple[tuple[Fact, str], ...] = (
 )
 """Questions whose words leave no doubt: how a kernel comes out of a model, and which dtypes it
 takes. The facts tell these from the other questions about its use and about what it holds for."""
+STEP = r"(?:it|that|this|the (?:last|new|latest) (?:one|candidate|change|step|kernel))"
+BETTER_NOW = (
+    rf"^(?:is|was|are|were) {STEP}(?: much| now| really| actually| even)* (?:better|an? "
+    r"improvement|a gain|progress)(?: now| then| than (?:before|the (?:one|last one) before))?$"
+    rf"|^(?:did|has) {STEP} (?:improve|improved|get better|got better|pay off|work out|make (?:it"
+    r"|things|anything) (?:any )?(?:better|faster))(?: now| anything| it| things)?$"
+)
+"""A question about what a step has brought, with nothing named to compare it with."""
+MAKE_BETTER = (
+    r"^(?:make (?:it|this|that|the kernel|the module)(?: even| much| still| a bit| a lot)* better"
+    r"|improve (?:it|this|that|the kernel|the module)(?: further| more| again)?)$"
+)
+MEMORY_NEEDED = (
+    rf"^how (?:much|many) (?:gpu |peak |device |bytes of )?(?:memory|vram|ram)"
+    rf" (?:does|do|will|did|would) {IT} (?:need|use|take|want|require|allocate|occupy|cost|eat)"
+    r"(?: up)?$"
+    r"|^what(?:'s| is| was) (?:the |its )?(?:peak memory|(?:peak )?memory (?:usage|use|footprint"
+    rf"|consumption|needs?|requirements?))(?: of {IT})?$"
+)

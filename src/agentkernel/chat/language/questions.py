@@ -8,18 +8,27 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from agentkernel.chat.language.question_words import CERTAIN, IMPOSSIBLE, QUESTIONS
+from agentkernel.chat.language.question_words import (
+    BETTER_NOW,
+    CERTAIN,
+    IMPOSSIBLE,
+    MAKE_BETTER,
+    MEMORY_NEEDED,
+    QUESTIONS,
+)
 from agentkernel.chat.requests import (
     AskFact,
     AskGpu,
     CandidateRef,
     Cannot,
+    Compare,
     Diff,
     Intent,
     IntentContext,
     OnCandidate,
     OtherModule,
     Plain,
+    Run,
     SetKnob,
 )
 
@@ -125,12 +134,19 @@ def said(shown: str) -> Said:
 
 
 def read_certain(shown: str) -> Reading:
-    """Questions whose words leave no doubt, so that no ranking is asked. Of "why not persistent?"
+    """Sentences whose words leave no doubt, so that no ranking is asked. Of "why not persistent?"
     it would read the "not" as one more wish: it is answered as the wish is, which changes nothing,
     since a launch cannot do it."""
-    text = said(shown).text
+    what = said(shown)
+    text = what.text
     if WHY_NOT_PERSISTENT.match(text):
         return (SetKnob(knob="persistent", value=1),)
+    if re.match(MAKE_BETTER, text):
+        return () if what.asked else (Run(),)
+    if re.match(BETTER_NOW, text):
+        return (Compare(first="second_last", second="last"),)
+    if re.match(MEMORY_NEEDED, text):
+        return (OnCandidate(name="profile", candidate=_candidate(text)),)
     if DOCS.search(text) or MORE_THAN_ONE.search(text):
         return ()
     for about, pattern in CERTAIN:
