@@ -166,11 +166,9 @@ def memory(work: SessionState, intent: OnCandidate) -> Reply:
     words = f"{name}: peak memory was not measured, for there was no GPU."
     if profile is not None and profile.measurements:
         found = profile.measurements[0]
-        peak, eager = found.peak_memory_bytes, found.eager_peak_memory_bytes
-        words = (
-            f"{name}: peak memory {figures.bytes_words(peak)}, eager's {figures.bytes_words(eager)} "
-            f"(measured on {profile.measured_on})."
-        )
+        peak = figures.bytes_words(found.peak_memory_bytes)
+        eager = figures.bytes_words(found.eager_peak_memory_bytes)
+        words = f"{name}: peak memory {peak}, eager's {eager} (measured on {profile.measured_on})."
     plan = work.plan_of(node)
     if plan is None:
         return TextReply(text=words)
