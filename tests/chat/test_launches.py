@@ -144,3 +144,43 @@ def test_a_launch_names_its_kernel() -> None:
     calls = launches_of(ast.parse("a[(1,)](x)\nself.b[(1,)](x)\nc(x)\na[(2,)](x)\n"))
     assert [kernel_name(call) for call in calls] == ["a", "b", "a"]
     assert len(launches_of(ast.parse("a[(1,)](x)\nb[(1,)](x)\n"), ("b",))) == 1
+
+
+UNMASKED = """
+@triton.jit
+def norm_kernel(x_ptr, y_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK_N)
+    x = tl.load(x_ptr + row * n_cols + col)
+    tl.store(y_ptr + row * n_cols + col, x * tl.rsqrt(tl.sum(x * x, axis=0)))
+
+
+norm_kernel[(x_dim0,)](x, y, n_cols=4096, BLOCK_N=4096, num_warps=8)
+"""
+MASKED = UNMASKED.replace("col)\n", "col, mask=col < n_cols)\n").replace("4096", "3000").replace(
+    "BLOCK_N=3000", "BLOCK_N=4096"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "said"),
+    [
+        (UNMASKED, 512, "a row of 4096 must fit into it, and 512 is less"),
+        (UNMASKED, 8192, "it reads without a mask, and 8192 reads past the row of 4096"),
+        (MASKED, 2048, "a row of 3000 must fit into it, and 2048 is less"),
+    ],
+)
+def test_a_row_that_is_held_whole_must_fit_the_block(text: str, width: int, said: str) -> None:
+    with pytest.raises(NoChange, match=said) as why:
+        changed(text, node(), SetKnob(knob="block", value=width))
+    assert str(why.value).startswith("norm_kernel holds a whole row in its BLOCK_N")
+    assert "'use 4 warps'" in str(why.value)
+
+
+def test_a_row_that_fits_or_is_walked_over_is_judged() -> None:
+    assert "BLOCK_N=8192" in changed(MASKED, node(), SetKnob(knob="block", more=True))
+    walked = UNMASKED.replace(
+        "    x = tl.load(x_ptr + row * n_cols + col)",
+        "    for start in range(0, n_cols, BLOCK_N):\n        x = tl.load(x_ptr + start + col)",
+    )
+    assert "BLOCK_N=512" in changed(walked, node(), SetKnob(knob="block", value=512))

@@ -108,7 +108,9 @@ def try_idea(work: SessionState, intent: TryIdea, text: str) -> Reply:
 
 def repair(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     """Draft anew from a refused candidate, where a model drafts; a right one is made faster."""
-    if not work.tree.nodes or is_accepted(node := work.node(intent.candidate)):
+    named = intent.candidate != "current"
+    node = work.node(intent.candidate) if named and work.tree.nodes else work.to_mend
+    if node is None or is_accepted(node):
         return run_step(work, text)
     settings = work.settings
     if not (settings.coder.startswith(MODEL_PREFIXES) or settings.in_turns):
@@ -271,11 +273,11 @@ def edit(work: SessionState, intent: Edit) -> Reply:
     """Hand a candidate's text out to be changed."""
     number = work.meant(intent.candidate)
     if number is None:
-        if intent.candidate == "original" or work.current is None:
+        if intent.candidate == "original" or work.to_mend is None:
             return not_possible(
                 "The module itself is not edited here. 'run' makes a candidate to edit."
             )
-        number = work.current.number
+        number = work.to_mend.number
     return EditRequested(number=number, text=work.source(number), line=intent.line)
 
 
@@ -397,12 +399,12 @@ def memory_limit(work: SessionState, intent: MemoryLimit) -> Reply:
 def precision(work: SessionState, intent: SetPrecision) -> Reply:
     """Another precision class; candidates of a looser one do not count under a stricter."""
     moved = change(work, {"goals.precision": intent.precision})
-    if isinstance(moved, PositionChanged) and intent.precision != "strict" and _no_product(work):
+    if isinstance(moved, PositionChanged) and intent.precision != "strict" and no_product(work):
         return moved.evolve(text=f"{moved.text} {NO_PRODUCT}")
     return moved
 
 
-def _no_product(work: SessionState) -> bool:
+def no_product(work: SessionState) -> bool:
     """True where the module is known to have no matrix product."""
     try:
         plan = work.plan

@@ -26,9 +26,37 @@ ASSEMBLY = (
     "with TRITON_KERNEL_DUMP=1 on a GPU: Triton writes both to ~/.triton/dump."
 )
 
+RESTORE = (
+    "In Python, where the kernels were put in:\n"
+    "    agentkernel.restore(model)\n"
+    "takes out all that 'apply' and 'apply_all' put into the model: every module has its own class "
+    "and attributes again, its weights as they are now.\n"
+    "Where ModelNew stands in place of the module, put the module back yourself. In this session "
+    "'go back to the original' stands at the module, 'undo' takes the last step back."
+)
+TAKES_OUT = re.compile(
+    r"\b(?:undo\w*|un-?(?:appl|swap|patch)\w*|restor\w*|revert\w*|remov\w*|uninstall\w*|detach\w*"
+    r"|disabl\w*|get rid|roll\w* back|(?:turn|switch) off|(?:take|get|pull|rip|swap|bring)\b.*\bout"
+    r"|(?:put|go|get|switch|bring)\b.*\bback)\b"
+)
+"""How somebody who asks about the use of a kernel asks for its end."""
+LOADS = re.compile(r"\b(?:state_?dicts?|checkpoints?|weights)\b")
+NAMED_DTYPE = re.compile(
+    r"\b(?:(?P<b>bf(?:loat)?16)|f(?:p|loat)?(?P<float>8|16|32|64)|(?P<int>u?int(?:8|16|32|64))"
+    r"|(?P<word>half(?! (?:the|of|an?|as)\b)|(?:single|double)(?=[- ]precision)))\b"
+)
+DTYPES = re.compile(rf"\b(?:d(?:ata)? ?types?|input types?)\b|{NAMED_DTYPE.pattern}")
+SIZES = re.compile(r"\b(?:batch\w*|siz\w+|shapes?|seq\w*|lengths?|rows|train\w*|eval|grad\w*)\b")
+WORDS = {"half": "float16", "single": "float32", "double": "float64"}
+RETYPED = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+"""What the inputs of a module can be made, in the words that ask for it."""
+
 
 def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
     """The answer to a question about one candidate; `asked`: its words."""
+    words = asked.lower()
+    if intent.about == "use" and TAKES_OUT.search(words) and not LOADS.search(words):
+        return TextReply(text=RESTORE)
     if not work.tree.nodes or intent.candidate == "original":
         return not_possible(NO_CANDIDATE)
     node = work.node(intent.candidate)
@@ -63,11 +91,15 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
             verdict = node.verdict
             if verdict is None or not verdict.accepted:
                 return not_possible(f"{name}: {verdict_words(node)}. Its figures do not count.")
-            if intent.about == "checked" and LAYOUT.search(asked.lower()):
+            if intent.about == "checked" and LAYOUT.search(words):
                 return TextReply(text=f"{name}: {_layouts(verdict, node.candidate.source)}")
-            words = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
-            words |= {"checked": _checked, "accumulate": _accumulate}
-            return TextReply(text=f"{name}: {words[intent.about](verdict)}")
+            if intent.about == "holds" and DTYPES.search(words):
+                text = _dtypes(work, node, words)
+                both = f"{text}\n{name}: {_holds(verdict)}"
+                return TextReply(text=both if SIZES.search(words) else text)
+            told = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
+            told |= {"checked": _checked, "accumulate": _accumulate}
+            return TextReply(text=f"{name}: {told[intent.about](verdict)}")
         case _:
             assert_never(intent.about)
 
@@ -136,6 +168,46 @@ def _holds(verdict: Verdict) -> str:
     mode = "eval mode only: in training mode it raises" if verdict.eval_only else "train and eval"
     gradients = "gradients as the original's" if verdict.gradients else "forward only"
     return f"{mode}; {gradients}; {about}."
+
+
+def _dtypes(work: SessionState, node: Node, asked: str) -> str:
+    """The dtypes of the inputs that a candidate was judged with; of one that is asked for, whether
+    it is among them, and which candidate has it or how one comes to be."""
+    name = label(node.number)
+    found = NAMED_DTYPE.search(asked)
+    wanted = None if found is None else _dtype_of(found)
+    held = _input_dtypes(work, node)
+    takes = "; ".join(f"{', '.join(names)} {dtype}" for dtype, names in held.items())
+    said = f"{name} takes {takes} alone, as it was judged."
+    if wanted in held:
+        return f"Yes: {said}"
+    others = [
+        (other, label(item.number))
+        for item in work.tree.nodes
+        if is_accepted(item) and item.number not in work.tree.rejected
+        for other in _input_dtypes(work, item).keys() - held.keys()
+        if wanted in (None, other)
+    ]
+    lines = [said if wanted is None else f"No: {said}"]
+    lines += [f"{other} is for {dtype}." for dtype, other in dict(others).items()]
+    made = wanted or next(item for item in RETYPED if item not in held)
+    if not others and made in RETYPED:
+        lines.append(f"'use {RETYPED[made]} inputs' and 'run' draft one for {made}.")
+    return " ".join(lines)
+
+
+def _dtype_of(found: re.Match[str]) -> str:
+    if found["b"]:
+        return "bfloat16"
+    return found["int"] or WORDS.get(found["word"] or "") or f"float{found['float']}"
+
+
+def _input_dtypes(work: SessionState, node: Node) -> dict[str, list[str]]:
+    """Dtype -> the inputs that have it, of the problem that a candidate answers."""
+    held: dict[str, list[str]] = {}
+    for item in work.store.problem(problem_of(work.tree, node)).shape_sets[0].tensors:
+        held.setdefault(item.dtype, []).append(item.name)
+    return held
 
 
 SIZE = re.compile(r"(?<=[\[ ])\d+(?=[,\]])")

@@ -21,6 +21,7 @@ from agentkernel.chat.launches import (
     kernels_meant,
     launches_of,
     option,
+    row_of,
     usual,
 )
 from agentkernel.chat.queries import not_possible
@@ -93,14 +94,12 @@ def base_of(work: SessionState, named: CandidateRef) -> tuple[Node | None, str]:
     the newest right one. None with the line that says why there is none."""
     if not work.tree.nodes:
         return None, NO_CANDIDATE
-    if named != "current" or work.place.candidate is not None:
+    if named != "current" or work.place.candidate is not None or not work.judged_here:
         return work.node(named), ""
     right = [
         node
-        for node in work.tree.nodes
-        if is_accepted(node)
-        and node.number not in work.tree.rejected
-        and problem_of(work.tree, node) == work.place.problem
+        for node in work.judged_here
+        if is_accepted(node) and node.number not in work.tree.rejected
     ]
     if not right:
         return None, "No candidate is right yet. 'use 4 warps on c1' names the one to be changed."
@@ -329,12 +328,27 @@ def _blocks(
         wider = width * 2 if intent.more else width // 2
         value = _checked(intent.knob, wider if intent.value is None else intent.value)
         places = in_grid(tree, call, name)
+        _fits_the_row(tree, call, name, value)
         even = divides_k(call, value) if name.endswith("_K") else None
         given = [usual(item.value) for item in call.keywords if item.arg == name]
         for place in (*given, *places):
             yield _over(place, lines, str(value))
         if even is not None:
             yield _over(even[0], lines, even[1])
+
+
+def _fits_the_row(tree: ast.AST, call: ast.Call, name: str, width: int) -> None:
+    """Raises NoChange where a row that the block holds whole does not fit into the new width."""
+    row = row_of(tree, call, name)
+    if row is None or width == row.columns or (row.masked and width > row.columns):
+        return
+    narrow = f"a row of {row.columns} must fit into it, and {width} is less"
+    wide = f"it reads without a mask, and {width} reads past the row of {row.columns}"
+    why = narrow if width < row.columns else wide
+    raise NoChange(
+        f"{kernel_name(call)} holds a whole row in its {name}: {why}. Nothing is changed. 'use 4 "
+        "warps' spreads a row over other threads, 'try the next idea' drafts another form."
+    )
 
 
 def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]:

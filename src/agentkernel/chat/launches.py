@@ -235,6 +235,58 @@ def _held_whole(text: ast.FunctionDef) -> frozenset[str]:
     return _multiplied(text, lambda factor: isinstance(factor, ast.Name) and factor.id in zeros)
 
 
+class Row(NamedTuple):
+    """What a program holds whole in one block: so many columns, and whether it masks the rest."""
+
+    columns: int
+    masked: bool
+
+
+def row_of(tree: ast.AST, call: ast.Call, name: str) -> Row | None:
+    """The row that the block `name` holds whole: it is the range of all columns and nothing else.
+    None where it is more than that, or the length of the row cannot be told."""
+    text = _text_of(tree, kernel_name(call))
+    width = option(call, name)
+    if text is None or width is None:
+        return None
+    columns = {
+        part.targets[0].id
+        for part in ast.walk(text)
+        if isinstance(part, ast.Assign)
+        and isinstance(part.targets[0], ast.Name)
+        and _is_range(part.value, name)
+    }
+    used = [part for part in ast.walk(text) if isinstance(part, ast.Name) and part.id == name]
+    if len(columns) != 1 or len(used) != 1:
+        return None
+    bounds = [
+        part.comparators[0]
+        for part in ast.walk(text)
+        if isinstance(part, ast.Compare)
+        and isinstance(part.left, ast.Name)
+        and part.left.id in columns
+        and isinstance(part.ops[0], ast.Lt)
+    ]
+    for bound in bounds:
+        known = option(call, bound.id) if isinstance(bound, ast.Name) else None
+        if known is not None:
+            return Row(known, masked=True)
+    lengths = [item for item in _counted(text) if option(call, item) == width]
+    return Row(width, masked=False) if lengths and not bounds else None
+
+
+def _is_range(value: ast.expr, name: str) -> bool:
+    """`tl.arange(0, NAME)`, whatever axes it is given."""
+    bare = value.value if isinstance(value, ast.Subscript) else value
+    match bare:
+        case ast.Call(
+            func=ast.Attribute(attr="arange"), args=[ast.Constant(value=0), ast.Name(id=used)]
+        ):
+            return used == name
+        case _:
+            return False
+
+
 def _places(text: ast.FunctionDef) -> frozenset[str]:
     """The names in a kernel that hang on the place of a program."""
     given: list[tuple[list[ast.expr], ast.expr]] = []

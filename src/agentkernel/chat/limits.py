@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 from agentkernel.chat import actions
+from agentkernel.chat.language.values import Clause, offered_knob
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskGpu, Cannot, Impossible, OtherModule, Run
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.tree import fastest, label
+from agentkernel.chat.user_input import sentences
 from agentkernel.domain.formatting import microseconds
 from agentkernel.tools.targets import find_target
 
@@ -131,11 +134,61 @@ def past_the_session(work: SessionState, intent: AskGpu | OtherModule | Cannot, 
         case OtherModule():
             return other_module(work, intent, text)
         case Cannot():
-            return cannot(work, intent)
+            return cannot(work, intent, text)
 
 
-def cannot(work: SessionState, intent: Cannot) -> Reply:
-    """What is never done here, in a line; nothing of the sentence is done."""
+GREETING = re.compile(
+    r"\W*(?:hi|hello|hey|hiya|howdy|yo|greetings|good (?:morning|afternoon|evening|day))"
+    r"(?: (?:there|again|everyone|all|you|agentkernel|computer))*\W*",
+    re.I,
+)
+GREETED = (
+    "Hello. Ask in plain words, as in 'make it faster', 'why is it slow?' or 'compare c1 and c2'; "
+    "'help' lists what can be asked."
+)
+FORMAT = re.compile(r"\b(?:tf32|bf16)\b", re.I)
+WHETHER = re.compile(
+    r"\W*(?:(?:so|and|but|ok) )*(?:"
+    r"(?:should|shall|must|do) (?:i|we) (?:(?:need|have) to )?(?:use|allow|try|enable|switch to"
+    r"|go (?:for|with)|turn on) (?:tf32|bf16)"
+    r"|(?:would|will|does|could|can|is) (?:(?:using|allowing|enabling) )?(?:tf32|bf16) (?:also "
+    r"|really )?(?:be|help|make|speed|pay|matter|improve|gain|bring|worth|faster|better|a good)"
+    r"|is it (?:worth|better|faster) (?:it )?(?:to )?(?:us|allow|try|enabl)(?:e|ing|) "
+    r"(?:tf32|bf16))\b[^,;]*",
+    re.I,
+)
+ROUNDS = {"tf32": "10 bits of mantissa", "bf16": "7 bits of mantissa"}
+
+
+def advice(work: SessionState, text: str) -> Reply | None:
+    """The answer to a greeting, and to whether a format is worth it; None for all else. Neither is
+    a request, and neither changes anything."""
+    if GREETING.fullmatch(text):
+        return TextReply(text=GREETED)
+    asked = WHETHER.fullmatch(text)
+    if asked is None:
+        return None
+    named = FORMAT.findall(text)[0].lower()
+    if work.settings.goals.precision in (named, "bf16"):
+        return TextReply(
+            text=f"{named} is allowed already (precision {work.settings.goals.precision}): what "
+            "rounds so is judged and timed like the rest. 'strict precision' forbids it."
+        )
+    why = actions.NO_PRODUCT
+    if not actions.no_product(work):
+        accuracy = "'how accurate is it?' says what that costs"
+        why = f"Products may then round their operands to {ROUNDS[named]}; {accuracy}."
+    first = f"Nobody knows before it is timed: 'allow {named}' and 'run' try it."
+    return TextReply(text=f"{first} {why} Nothing was changed.")
+
+
+def cannot(work: SessionState, intent: Cannot, asked: str = "") -> Reply:
+    """What is never done here, in a line; nothing of the sentence is done. What a question names is
+    offered behind it, so that no other numbers stand beside it."""
+    offered = offered_knob(Clause(asked, work.context)) if intent.about == "foresight" else ()
+    if offered:
+        tried = "" if asked.rstrip().endswith("?") else f" {sentences(offered)!r} judges it."
+        return not_possible(f"Nobody knows before it is timed.{tried} Nothing was changed.")
     said = IMPOSSIBLE[intent.about].format(
         precision=work.settings.goals.precision, target=work.resolved.target.name
     )

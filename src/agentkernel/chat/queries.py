@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import math
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from agentkernel.agents.history import outcome
 from agentkernel.agents.models.costs import totals
 from agentkernel.chat import figures
 from agentkernel.chat.figures import NOTE
+from agentkernel.chat.language.question_words import BETTER_NOW
+from agentkernel.chat.language.questions import said
 from agentkernel.chat.overview import Notes, ask_explanation, explain
 from agentkernel.chat.replies import (
     ClarificationNeeded,
@@ -108,9 +111,18 @@ def memory_passes(moved: int, least: int) -> str:
     )
 
 
-def profile(work: SessionState, intent: OnCandidate) -> Reply:
-    """Where a candidate's time goes, measured or estimated, and what stands in its way."""
-    if not work.tree.nodes or intent.candidate == "original":
+def _none_here(work: SessionState, intent: OnCandidate) -> bool:
+    """True where nothing but the module can be meant: no candidate is named, and none is right for
+    the inputs in force."""
+    return not work.tree.nodes or (intent.candidate == "current" and work.current is None)
+
+
+def profile(work: SessionState, intent: OnCandidate, asked: str = "") -> Reply:
+    """Where a candidate's time goes, measured or estimated, and what stands in its way; how much
+    memory it takes where that is what was `asked`."""
+    if MEMORY.search(asked.lower()):
+        return memory(work, intent)
+    if intent.candidate == "original" or _none_here(work, intent):
         return explain_module(work)
     node = work.node(intent.candidate)
     if not is_accepted(node):
@@ -135,11 +147,40 @@ def profile(work: SessionState, intent: OnCandidate) -> Reply:
     return Profiled(node=node, analysis=plan.analysis, facts=tuple(facts))
 
 
+MEMORY = re.compile(
+    r"^(?!.*\b(?:shared|bandwidth|bound|traffic|time|where|pass\w*|slow\w*|why)\b)"
+    r"(?=.*\b(?:how|what|whats|usage|footprint)\b).*\b(?:memory|vram|ram)\b"
+)
+
+
+def memory(work: SessionState, intent: OnCandidate) -> Reply:
+    """A candidate's peak memory where it was measured, and what a call cannot do without."""
+    if intent.candidate == "original" or _none_here(work, intent):
+        least = figures.bytes_words(work.figures.analysis.bytes_min)
+        words = "The module's peak memory was not measured."
+        return TextReply(text=f"{words} A call reads and writes {least} at least.")
+    node = work.node(intent.candidate)
+    name, profile = label(node.number), node.profile
+    if not is_accepted(node):
+        return not_possible(f"{name}: {figures.verdict_words(node)}. Its memory does not count.")
+    words = f"{name}: peak memory was not measured, for there was no GPU."
+    if profile is not None and profile.measurements:
+        found = profile.measurements[0]
+        peak = figures.bytes_words(found.peak_memory_bytes)
+        eager = figures.bytes_words(found.eager_peak_memory_bytes)
+        words = f"{name}: peak memory {peak}, eager's {eager} (measured on {profile.measured_on})."
+    plan = work.plan_of(node)
+    if plan is None:
+        return TextReply(text=words)
+    least = figures.bytes_words(plan.analysis.bytes_min)
+    return TextReply(text=f"{words} A call reads and writes {least} at least.")
+
+
 def roofline(work: SessionState, intent: OnCandidate) -> Reply:
     """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
     in force, where anybody has a time for it; else, and where a candidate is named, that of its
     time."""
-    if not work.tree.nodes:
+    if _none_here(work, intent):
         return explain_module(work)
     node = work.node(intent.candidate)
     same = [
@@ -304,8 +345,11 @@ def diff(work: SessionState, intent: Diff) -> Reply:
     return DiffOf(old=names[0], new=names[1], text="\n".join(lines))
 
 
-def compare(work: SessionState, intent: Compare) -> Reply:
-    """Two candidates side by side; the module is what eager PyTorch does."""
+def compare(work: SessionState, intent: Compare, asked: str = "") -> Reply:
+    """Two candidates side by side; the module is what eager PyTorch does. Of "was that better?",
+    `asked` behind a step, the last two right ones."""
+    if re.match(BETTER_NOW, said(asked).text):
+        return _last_step(work)
     first = _side(work, intent.first, intent)
     second = _side(work, intent.second or _newest(work, intent.first), intent)
     if first is None and second is None:
@@ -319,9 +363,30 @@ def compare(work: SessionState, intent: Compare) -> Reply:
     if problem_of(work.tree, first) != problem_of(work.tree, second):
         text = f"{label(first.number)} and {label(second.number)} are for other sizes or dtypes"
         return not_possible(f"{text}: their times say nothing of one another.")
+    if first.number == second.number:
+        return not_possible(figures.conclusion(first, second))
+    return _side_by_side(work, first, second)
+
+
+def _side_by_side(work: SessionState, first: Node, second: Node) -> Reply:
     older, newer = sorted((first, second), key=lambda node: node.number)
     work.compared = (older.number, newer.number)
     return figures.compared(older, newer)
+
+
+def _last_step(work: SessionState) -> Reply:
+    """What the last step for the inputs in force has brought: its newest right candidate beside the
+    right one before it, or beside the module."""
+    nodes = work.judged_here
+    right = [node for node in nodes if is_accepted(node)]
+    if not right:
+        return figures.against_module(work.node("current"))
+    if right[-1].step != nodes[-1].step:
+        words = f"{label(nodes[-1].number)} is not right: {figures.verdict_words(nodes[-1])}"
+        return TextReply(text=f"No: {words}. {label(right[-1].number)} still counts.")
+    if len(right) == 1:
+        return figures.against_module(right[-1])
+    return _side_by_side(work, right[-2], right[-1])
 
 
 def _newest(work: SessionState, first: CandidateRef) -> CandidateRef:
@@ -352,9 +417,11 @@ def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | None
 
 def why_rejected(work: SessionState, intent: OnCandidate) -> Reply:
     """The verdict in words, with its evidence and the line at fault."""
-    node = work.node(intent.candidate)
-    if intent.candidate == "current" and is_accepted(node):
-        refused = [item for item in work.tree.nodes if not is_accepted(item)]
+    named = intent.candidate != "current" or not work.tree.nodes
+    node = work.node(intent.candidate) if named else work.current
+    if node is None or (not named and is_accepted(node)):
+        refused = [item for item in work.judged_here if not is_accepted(item)]
+        refused = refused or [item for item in work.tree.nodes if not is_accepted(item)]
         if not refused:
             return TextReply(text="No candidate was refused.")
         node = refused[-1]

@@ -135,7 +135,7 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
         case Diff():
             return queries.diff(work, intent)
         case Compare():
-            return queries.compare(work, intent)
+            return queries.compare(work, intent, text)
         case TryIdea():
             return actions.try_idea(work, intent, text)
         case Undo():
@@ -209,7 +209,7 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
 def _on_candidate(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     match intent.name:
         case "why_slow" | "profile":
-            return queries.profile(work, intent)
+            return queries.profile(work, intent, text)
         case "roofline":
             return queries.roofline(work, intent)
         case "explain_kernel":
@@ -490,7 +490,8 @@ class Session:
             case Ambiguous():
                 return self._which(found.options, asked=found.asked)
             case NotUnderstood():
-                return self._asked_of_model(text, found)
+                known = limits.advice(self._work, text)
+                return self._asked_of_model(text, found) if known is None else (known,)
 
     def _offered(self, offers: tuple[Intent, ...]) -> tuple[Reply, ...]:
         """What a question is about, with the words that do it."""

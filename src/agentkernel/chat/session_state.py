@@ -33,6 +33,7 @@ from agentkernel.chat.tree import (
     better,
     fastest,
     for_target,
+    is_accepted,
     label,
     problem_of,
     resolve,
@@ -423,23 +424,56 @@ class SessionState:
 
     @property
     def current(self) -> Node | None:
-        """What "current" means, None before the first candidate."""
-        return self.node("current") if self.tree.nodes else None
+        """What "current" means: the candidate where the session stands; at the module the fastest
+        right one for the inputs in force, else the newest right one. None where there is none:
+        what was refused, and what is for other inputs, is meant by name alone."""
+        number = self.place.candidate
+        if number is None:
+            number = fastest(self.tree, self.target_name)
+        if number is not None:
+            return self.tree.node(number)
+        right = [node for node in self.judged_here if is_accepted(node)]
+        kept = [node for node in right if node.number not in self.tree.rejected]
+        return next(reversed(kept or right), None)
+
+    @property
+    def judged_here(self) -> tuple[Node, ...]:
+        """The candidates for the inputs in force, right or not."""
+        key = self.place.problem
+        return tuple(node for node in self.tree.nodes if problem_of(self.tree, node) == key)
+
+    @property
+    def to_mend(self) -> Node | None:
+        """What a repair and an edit are of: the current candidate, else the last one for the inputs
+        in force, which was refused."""
+        return self.current or next(reversed(self.judged_here), None)
 
     def node(self, ref: CandidateRef) -> Node:
-        """The candidate that is meant. Where the session stands at the module, "current" is the
-        fastest one, else the last. Raises NoSuchCandidate."""
+        """The candidate that is meant. Raises NoSuchCandidate."""
+        if ref == "current":
+            current = self.current
+            if current is None:
+                raise NoSuchCandidate(self._none_here())
+            return current
         number = self.meant(ref)
-        if number is None and ref == "current":
-            number = fastest(self.tree, self.target_name)
-            if number is None and self.tree.nodes:
-                number = self.tree.nodes[-1].number
         node = self.tree.node(number) if number is not None else None
         if node is not None:
             return node
         if not self.tree.nodes:
             raise NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
         raise NoSuchCandidate("That is the module itself. Expected a candidate, such as 'c1'.")
+
+    def _none_here(self) -> str:
+        """Why no candidate is the current one, and what makes one."""
+        if not self.tree.nodes:
+            return "There is no candidate yet. 'run' makes the first."
+        here = self.judged_here
+        if not here:
+            return "There is no candidate for these inputs yet: 'run' drafts one."
+        return (
+            "No candidate is right for these inputs yet: 'run' drafts others, 'why was "
+            f"{label(here[-1].number)} refused?' says what is wrong with the last."
+        )
 
     def source(self, number: int | None) -> str:
         """The text of a candidate, or of the module's file."""

@@ -420,7 +420,8 @@ def _none_fastest(tree: Tree, target: str | None) -> str:
     node = tree.node(elsewhere) if elsewhere is not None else None
     basis = None if node is None else basis_of(node)
     if basis is None:
-        return "No candidate is right yet: none is the fastest."
+        here = " for these inputs" if any(map(is_accepted, tree.nodes)) else ""
+        return f"No candidate is right{here} yet: none is the fastest."
     return (
         f"No right candidate has a time for {target} yet: 'run' tries it. {label(elsewhere)} was "
         f"{basis.words}."

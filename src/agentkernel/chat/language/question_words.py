@@ -363,3 +363,111 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
 )  # fmt: skip
 """Questions by words that only they have."""
+
+DTYPE = (
+    r"(?:b?fp?(?:8|16|32|64)|b?float(?:8|16|32|64)|half(?:[- ]precision)?"
+    r"|(?:single|double)[- ]precision|u?int(?:8|16|32|64))"
+)
+IT = (
+    r"(?:it|this|that|c\d+|(?:the |this |that |my |our )?(?:current )?(?:kernel|candidate|drop-?in"
+    r"|module|layer|one))"
+)
+INPUTS = (
+    r"(?:inputs?|tensors?|activations?|arguments?|args?|data|values?|weights?|parameters?|params?)"
+)
+TAKES = (
+    r"(?:work|run|handle|support|accept|take|cope|hold|be (?:called|used|run|fed)|good|ok|okay|fine"
+    r"|valid|usable|right|safe|limited|restricted|compatible|judged|verified|made|meant|written)"
+)
+TAKEN = r"(?:supported|accepted|handled|ok|okay|fine|allowed|possible|valid)"
+NOT_OF_DTYPES = (
+    r"^(?!.*\b(?:fast\w*|slow\w*|quick\w*|speed\w*|accura\w*|errors?|accumulat\w*|overflow\w*"
+    r"|memory|worth|help\w*|better|worse|cores?|sums?|outputs?|returns?|stores?|tested|checked"
+    r"|comput\w+)\b)"
+)
+HOW_TO = r"^(?:how (?:do|can|could|would|should|to)\b|is there (?:a|any|some) way\b|what do i do)"
+MODEL = r"\b(?:model|network|net|code|project|pipeline|program|layers?)\b"
+PUT_IN = (
+    r"(?:it|this|that|them|c\d+|(?:all |the |your |my |these )+(?:\w+ )?(?:kernels?|drop-?ins?"
+    r"|candidates?))"
+)
+CERTAIN: tuple[tuple[Fact, str], ...] = (
+    (
+        "use",
+        r"\bun-?(?:apply|applied|applying|swap|swapped|patch|patched)\b"
+        r"|\b(?:undo|revert|reverse|roll back|take back|cancel|back out of) (?:an? |the |my |that "
+        r"|agentkernel[.']?s? ?)*(?:apply(?:_all)?|swap|patch)\b(?:\(\w*\))?"
+        r"(?: (?:again|call|later|on|to|in|from|of)\b.*)?$",
+    ),
+    (
+        "use",
+        rf"\b(?:remove|uninstall|detach|strip|disable|turn off|switch off) {PUT_IN}(?: again)? "
+        rf"(?:from|in|inside|out of)\b.*{MODEL}"
+        rf"|\b(?:take|get|pull|rip|swap|bring) {PUT_IN}(?: back)? out(?: again)? of\b.*{MODEL}"
+        rf"|{HOW_TO}.*\b(?:take|get|pull|rip|swap|bring) {PUT_IN}(?: back)? out(?: again)?$",
+    ),
+    (
+        "use",
+        rf"{HOW_TO}(?=.*\b(?:restore|revert|back|undo)\b).*\b(?:original|stock|unmodified"
+        r"|(?:old|own|former|plain|eager|pytorch(?:'s)?) (?:\w+ )?(?:layers?|modules?|class(?:es)?"
+        r"|model|forward))\b"
+        rf"|{HOW_TO}.*\b(?:restore|revert|undo)\b.*\b(?:my|our|the) (?:\w+ )?(?:model|network"
+        r"|layers?)\b"
+        rf"|\b(?:go|switch|get) back to (?:plain |eager )?pytorch in\b.*{MODEL}"
+        r"|^restore (?:my|our|the) (?:original )?(?:model|network|layers?)\b"
+        r"|^(?:put|bring|get) (?:back )?(?:my|our|the) (?:original|old) layers?\b"
+        r"(?=.*\bback\b|.* in)",
+    ),
+    (
+        "holds",
+        rf"{NOT_OF_DTYPES}(?:does|do|can|will|would|could|is|should) {IT}(?: \w+){{0,2}}? {TAKES}\b"
+        rf".*?\b{DTYPE}(?: {INPUTS})?(?: (?:too|as well|also|only|alone))?$",
+    ),
+    (
+        "holds",
+        rf"^is {IT} (?:(?:only|just|really) )?(?:for |in )?{DTYPE}(?: {INPUTS})?[- ](?:only|alone)$"
+        rf"|^is {IT} (?:only|just) (?:for |in ){DTYPE}(?: {INPUTS})?$",
+    ),
+    (
+        "holds",
+        rf"{NOT_OF_DTYPES}(?:can|could|may) (?:i|we) (?:use|call|run|feed|apply|try|pass|give) {IT}"
+        rf"\b.*?\b{DTYPE}(?: {INPUTS})?(?: (?:too|as well|also|to it))?$"
+        rf"|{NOT_OF_DTYPES}(?:can|could|may) (?:i|we) (?:pass|feed|give)\b.*?\b{DTYPE} {INPUTS}"
+        rf"(?: to {IT})?$",
+    ),
+    (
+        "holds",
+        rf"{NOT_OF_DTYPES}what (?:happens|about|if)\b.*?\b{DTYPE} {INPUTS}$"
+        rf"|{NOT_OF_DTYPES}what if (?:the |my |our )?(?:{INPUTS}|x) (?:is|are|were|comes?)\b.*?"
+        rf"\b{DTYPE}$"
+        rf"|^(?:is|are) {DTYPE} {INPUTS} {TAKEN}(?: too| as well)?$"
+        rf"|^is {DTYPE} (?:supported|accepted|handled)(?: too| as well)?$",
+    ),
+    (
+        "holds",
+        rf"{NOT_OF_DTYPES}(?:which|what) (?:input )?(?:dtypes?|data ?types?|floats?"
+        rf"|(?<=input )types?)(?: \w+)?? (?:(?:does|do|can|will|is|are|did|must|should) {IT}\b"
+        rf"|(?:is|are) {TAKEN}\b)",
+    ),
+)
+"""Questions whose words leave no doubt: how a kernel comes out of a model, and which dtypes it
+takes. The facts tell these from the other questions about its use and about what it holds for."""
+STEP = r"(?:it|that|this|the (?:last|new|latest) (?:one|candidate|change|step|kernel))"
+BETTER_NOW = (
+    rf"^(?:is|was|are|were) {STEP}(?: much| now| really| actually| even)* (?:better|an? "
+    r"improvement|a gain|progress)(?: now| then| than (?:before|the (?:one|last one) before))?$"
+    rf"|^(?:did|has) {STEP} (?:improve|improved|get better|got better|pay off|work out|make (?:it"
+    r"|things|anything) (?:any )?(?:better|faster))(?: now| anything| it| things)?$"
+)
+"""A question about what a step has brought, with nothing named to compare it with."""
+MAKE_BETTER = (
+    r"^(?:make (?:it|this|that|the kernel|the module)(?: even| much| still| a bit| a lot)* better"
+    r"|improve (?:it|this|that|the kernel|the module)(?: further| more| again)?)$"
+)
+MEMORY_NEEDED = (
+    rf"^how (?:much|many) (?:gpu |peak |device |bytes of )?(?:memory|vram|ram)"
+    rf" (?:does|do|will|did|would) {IT} (?:need|use|take|want|require|allocate|occupy|cost|eat)"
+    r"(?: up)?$"
+    r"|^what(?:'s| is| was) (?:the |its )?(?:peak memory|(?:peak )?memory (?:usage|use|footprint"
+    rf"|consumption|needs?|requirements?))(?: of {IT})?$"
+)

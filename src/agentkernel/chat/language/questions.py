@@ -8,18 +8,27 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from agentkernel.chat.language.question_words import IMPOSSIBLE, QUESTIONS
+from agentkernel.chat.language.question_words import (
+    BETTER_NOW,
+    CERTAIN,
+    IMPOSSIBLE,
+    MAKE_BETTER,
+    MEMORY_NEEDED,
+    QUESTIONS,
+)
 from agentkernel.chat.requests import (
     AskFact,
     AskGpu,
     CandidateRef,
     Cannot,
+    Compare,
     Diff,
     Intent,
     IntentContext,
     OnCandidate,
     OtherModule,
     Plain,
+    Run,
     SetKnob,
 )
 
@@ -100,6 +109,13 @@ WISHED_TOO = re.compile(
 """A wish in a sentence behind the first, which an answer to that alone would drop."""
 
 
+MORE_THAN_ONE = re.compile(
+    r"[.?!;] \w|\b(?:and|then|,) (?:please )?(?:run|save|keep|show|use|try|make|undo|go|what|why"
+    r"|how|which)\b"
+)
+"""A second request behind the first."""
+
+
 class Said(NamedTuple):
     """A sentence as typed, and in lower case without what people put around it."""
 
@@ -117,11 +133,26 @@ def said(shown: str) -> Said:
     return Said(shown, bare, text.endswith("?"))
 
 
-def read_why_not(shown: str) -> Reading:
-    """ "why not persistent?" is answered as the wish is, which changes nothing: a launch cannot do
-    it, and why. No ranking is asked, which would read the "not" as one more wish."""
-    asked = WHY_NOT_PERSISTENT.match(said(shown).text)
-    return (SetKnob(knob="persistent", value=1),) if asked else ()
+def read_certain(shown: str) -> Reading:
+    """Sentences whose words leave no doubt, so that no ranking is asked. Of "why not persistent?"
+    it would read the "not" as one more wish: it is answered as the wish is, which changes nothing,
+    since a launch cannot do it."""
+    what = said(shown)
+    text = what.text
+    if WHY_NOT_PERSISTENT.match(text):
+        return (SetKnob(knob="persistent", value=1),)
+    if re.match(MAKE_BETTER, text):
+        return () if what.asked else (Run(),)
+    if re.match(BETTER_NOW, text):
+        return (Compare(first="second_last", second="last"),)
+    if re.match(MEMORY_NEEDED, text):
+        return (OnCandidate(name="profile", candidate=_candidate(text)),)
+    if DOCS.search(text) or MORE_THAN_ONE.search(text):
+        return ()
+    for about, pattern in CERTAIN:
+        if re.search(pattern, text):
+            return (AskFact(about=about, candidate=_candidate(text)),)
+    return ()
 
 
 def read_questions(shown: str, context: IntentContext) -> Reading:

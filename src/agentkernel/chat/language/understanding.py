@@ -38,7 +38,7 @@ from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_reques
 from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import tags_of, with_polarity
-from agentkernel.chat.language.questions import read_questions, read_why_not
+from agentkernel.chat.language.questions import read_certain, read_questions
 from agentkernel.chat.language.ranking import (
     ASIDES,
     SPOKEN,
@@ -388,7 +388,7 @@ def _understood(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
-    again = read_follow_up(shown, context) or read_why_not(shown)
+    again = read_follow_up(shown, context) or read_certain(shown)
     if again:
         return Understood(intents=again)
     rules = _first_readers(shown, context)

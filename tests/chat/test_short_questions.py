@@ -1,0 +1,113 @@
+"""Are greetings, "was that better?", memory and foresight answered by what holds here?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkernel.chat.language import understand
+from agentkernel.chat.replies import Compared, Reply, StepRan, TextReply
+from agentkernel.chat.requests import Run, Understood
+from agentkernel.chat.session import Session
+from tests.chat import scripted_session
+from tests.chat.test_knowledge import EstimatingShop
+from tests.workflows import fakes
+
+RIGHT = "import torch\n\n\nclass ModelNew:\n    pass\n"
+WRONG = f"# wrong\n{RIGHT}"
+
+
+def text_of(reply: Reply) -> str:
+    assert isinstance(reply, TextReply), reply
+    return reply.text
+
+
+@pytest.mark.parametrize("asked", ["make it better", "make this even better", "improve it"])
+def test_better_is_run_as_faster_is(ran: Session, asked: str) -> None:
+    assert understand(asked, ran.context) == Understood(intents=(Run(),))
+    assert understand(f"can you {asked}?", ran.context) != Understood(intents=(Run(),))
+
+
+def test_better_begins_a_step(session: Session) -> None:
+    (reply,) = session.say("make it better")
+    assert isinstance(reply, StepRan)
+
+
+@pytest.mark.parametrize("asked", ["was that better?", "is it better now?", "did that improve it?"])
+def test_a_step_is_set_against_the_right_one_before(ran: Session, asked: str) -> None:
+    ran.offer(WRONG, 1, "edited")
+    ran.offer(RIGHT, 1, "edited")
+    (reply,) = ran.say(asked)
+    assert isinstance(reply, Compared)
+    assert [node.number for node in reply.nodes] == [3, 5]
+    ran.offer(f"{WRONG}# twice\n", 1, "edited")
+    said = text_of(ran.say(asked)[0])
+    assert (
+        said == "No: c6 is not right: refused at the gate correctness (mismatch). c5 still counts."
+    )
+
+
+def test_before_a_step_there_is_nothing_better(session: Session) -> None:
+    assert text_of(session.say("was that better?")[0]).startswith("There is no candidate yet")
+
+
+def test_one_candidate_is_not_set_beside_itself(ran: Session) -> None:
+    (reply,) = ran.say("is it better than c1?")
+    assert text_of(reply) == "c1 is one candidate: there is nothing to compare it with."
+
+
+ASKED_OF_MEMORY = (
+    "how much memory does it need",
+    "what is the peak memory?",
+    "how much vram does c1 use?",
+)
+
+
+@pytest.mark.parametrize("asked", ASKED_OF_MEMORY)
+def test_the_peak_that_was_measured_is_said(ran: Session, asked: str) -> None:
+    said = text_of(ran.say(asked)[0])
+    assert said.startswith("c1: peak memory 1 KiB, eager's ")
+    assert "measured on" in said
+
+
+@pytest.mark.parametrize("asked", ASKED_OF_MEMORY)
+def test_without_a_gpu_the_least_bytes_are_said(tmp_path: Path, asked: str) -> None:
+    with scripted_session.begin(tmp_path, EstimatingShop((fakes.Script("rows"),))) as session:
+        session.say("run")
+        assert text_of(session.say(asked)[0]) == (
+            "c1: peak memory was not measured, for there was no GPU. A call reads and writes 256 B "
+            "at least."
+        )
+
+
+def test_of_the_module_alone_the_least_bytes_are_said(session: Session) -> None:
+    said = text_of(session.say("how much memory does it need")[0])
+    assert said.startswith("The module's peak memory was not measured. A call reads and writes ")
+
+
+@pytest.mark.parametrize("hello", ["hi", "Hello!", "hey there", "good afternoon"])
+def test_a_greeting_is_told_what_can_be_asked(session: Session, hello: str) -> None:
+    assert text_of(session.say(hello)[0]).startswith("Hello. Ask in plain words")
+
+
+@pytest.mark.parametrize("asked", ["should I use tf32?", "would tf32 help?", "should I allow tf32"])
+def test_whether_a_format_pays_is_answered_from_the_module(ran: Session, asked: str) -> None:
+    before = ran.tree
+    said = text_of(ran.say(asked)[0])
+    assert "'allow tf32' and 'run' try it. It changes little here: the module has no" in said
+    assert ran.tree == before
+
+
+def test_a_format_that_is_allowed_is_said_to_be(ran: Session) -> None:
+    ran.say("allow tf32")
+    assert text_of(ran.say("should I use tf32?")[0]).startswith("tf32 is allowed already")
+
+
+def test_a_question_before_the_timing_keeps_to_its_own_number(ran: Session) -> None:
+    first, second = ran.say("would it be faster with 2 warps?")
+    assert text_of(first) == "Nobody knows before it is timed. Nothing was changed."
+    assert "'use 2 warps'" in text_of(second)
+    (alone,) = ran.say("would it be faster with 2 warps")
+    assert "'use 2 warps' judges it" in text_of(alone)
+    assert "8 warps" not in text_of(first) + text_of(second) + text_of(alone)
