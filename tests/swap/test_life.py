@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.swap.swap import apply, counts, restore, swap_of, without_kernels
 from tests.swap.applied_kernels import (
     MLP,
@@ -75,6 +76,14 @@ def test_without_kernels_is_a_copy_where_some_are_in_and_the_model_itself_where_
     assert not counts(bare)
     assert set(counts(model)) == {"norm", "mlp", "last"}
     assert torch.equal(bare(example()), plain(example()))
+
+
+def test_a_model_that_cannot_be_copied_is_told_to_be_restored_first() -> None:
+    model = swapped()
+    model.computed = torch.ones(2, requires_grad=True) * 2
+    with pytest.raises(ProblemError, match=r"cannot be copied: .* Next: agentkernel.restore"):
+        without_kernels(model)
+    assert set(counts(model)) == {"norm", "mlp", "last"}
 
 
 RETURNS = """from torch import nn

@@ -268,19 +268,19 @@ class Verdict(Frozen, defer_build=True):
         """`0.46 of what is allowed`; "" where no case says."""
         if self.margin is None:
             return ""
-        if self.margin > ALL_BUT_AN_HONEST_ONE:
-            return "as far off as the worst of the honest evaluations that were made"
+        if NEARLY_ALL < self.margin <= 1:
+            return "just within what is allowed"
         return f"{self.margin:.2g} of what is allowed"
 
 
-ALL_BUT_AN_HONEST_ONE = 0.995
-"""Honest evaluations are made until one is as far off: that share is 1 by the way it is found."""
+NEARLY_ALL = 0.995
+"""A share that would be printed as 1: honest evaluations are made until they allow the error."""
 
 
 def allowed_text(margin: float) -> str:
     """`error 0.4 of allowed at worst`, of the largest share that a case used."""
-    if margin > ALL_BUT_AN_HONEST_ONE:
-        return "error as large as an honest evaluation's at worst"
+    if NEARLY_ALL < margin <= 1:
+        return "error just within what is allowed at worst"
     return f"error {margin:.2g} of allowed at worst"
 
 

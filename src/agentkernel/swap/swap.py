@@ -577,10 +577,17 @@ def restore(model: nn.Module) -> int:
 
 def without_kernels(model: nn.Module) -> nn.Module:
     """`model` as it was before any kernel was put in: itself where none is in, else a copy. Judged
-    as it stands, a kernel would be held against itself."""
+    as it stands, a kernel would be held against itself. Raises ProblemError where no copy of it can
+    be made."""
     if not any(swap_of(module) is not None for module in model.modules()):
         return model
-    made = copy.deepcopy(model)
+    try:
+        made = copy.deepcopy(model)
+    except RuntimeError as error:  # a tensor that was computed, among its attributes
+        raise ProblemError(
+            f"The model runs a kernel and cannot be copied: {one_line(error)}. "
+            "Next: agentkernel.restore(model) first."
+        ) from error
     restore(made)
     return made
 

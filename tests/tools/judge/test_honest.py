@@ -100,6 +100,21 @@ def test_tf32_passes_in_a_convolution_where_it_is_permitted_and_is_named():
     assert judged(model, [x, w], nn.functional.conv2d(x, w), frozenset({"conv"})).permitted == ""
 
 
+def test_what_tf32_permits_is_no_coarser_than_tf32():
+    """Operands of one bit less; drawn roundings, which are further off, bound no whole output."""
+
+    def coarse(value):
+        return ((value.contiguous().view(torch.int32) + (1 << 13)) & ~0x3FFF).view(torch.float32)
+
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 16, 12, 12), torch.randn(16, 16, 3, 3)
+    model = Function(lambda x, w: nn.functional.group_norm(nn.functional.conv2d(x, w), 4))
+    found = model(coarse(x), coarse(w))
+    assert judged(model, [x, w], found, frozenset({"conv"})).mismatch is not None
+    nearest = model(in_tf32(x, True), in_tf32(w, True))
+    assert judged(model, [x, w], nearest, frozenset({"conv"})).mismatch is None
+
+
 def test_a_saturated_sum_may_have_the_sign_that_an_honest_evaluation_gives_it():
     """tanh of large numbers is 1 or -1, also where a sum cancels: 2.5 times the rms error of a
     chain away from 0 an order of the sum may end on either side, 60 times away none does."""

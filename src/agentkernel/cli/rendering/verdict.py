@@ -17,7 +17,7 @@ from agentkernel.cli.rendering.text import (
     show_span,
     show_us,
 )
-from agentkernel.domain.formatting import counted, told_apart
+from agentkernel.domain.formatting import count, counted, told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 from agentkernel.domain.verdict import allowed_text
@@ -38,7 +38,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         passed, asked = sum(case.passed for case in verdict.cases), len(verdict.cases)
         # What failed may be none of the cases that are counted: another build of the module, say.
         before = verdict.failure is not None and passed == asked
-        which = f"all {asked} cases before it" if before else f"{passed} of {asked} cases"
+        which = f"{count(asked, 'case')} before it" if before else f"{passed} of {asked} cases"
         lines.append(
             f"{which} passed; error against fp64 "
             f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"

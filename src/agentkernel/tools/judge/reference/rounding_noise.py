@@ -146,9 +146,10 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _operands(self, name: str, args: Sequence[object]) -> Sequence[object]:
-        """`args`, with fp32 operands of a product in TF32 where that is asked for: to the nearest
-        value, truncated, then up or down as drawn (a plan that folds a norm into its weights rounds
-        other numbers); more than once over, moved so many times as far."""
+        """`args`, with fp32 operands of a product in TF32 where that is asked for: by turns to the
+        nearest value and truncated; more than once over, moved so many times as far, and from the
+        third draw on up or down as drawn: a plan that folds a norm into its weights rounds other
+        numbers. That is further off than either, and bounds no whole output."""
         kind = "conv" if name == "convolution" else "mm" if name in PRODUCTS else ""
         if kind not in self._rounds:
             return args
@@ -160,8 +161,8 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
 
     def _in_tf32(self, value: torch.Tensor) -> torch.Tensor:
-        if self._seed < 2:
-            return in_tf32(value, nearest=self._seed == 0)
+        if self._seed < 2 or self._times == 1:
+            return in_tf32(value, nearest=self._seed % 2 == 0)
         drawn = self._noise(value, normal=False) * (1 << TF32_BITS)
         return _cut(value, drawn.to(torch.int32))
 
