@@ -12,7 +12,7 @@ from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskFact
 from agentkernel.chat.session_state import SessionState
-from agentkernel.chat.tree import Node, is_accepted, label, problem_of
+from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
@@ -358,11 +358,8 @@ def _least_error(work: SessionState) -> Reply:
     """The right candidates for the sizes in force by their error, least first."""
     found = [
         (node.verdict.worst_error, node.number)
-        for node in work.tree.nodes
+        for node in right_here(work.tree)
         if node.verdict is not None
-        and is_accepted(node)
-        and node.number not in work.tree.rejected
-        and problem_of(work.tree, node) == work.place.problem
     ]
     right = sorted((error, number) for error, number in found if error is not None)[:MOST_LISTED]
     if not right:

@@ -29,7 +29,7 @@ from agentkernel.chat.replies import PositionChanged, Reply, StepRan, TextReply
 from agentkernel.chat.requests import CandidateRef, Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import Node, is_accepted, label, problem_of
+from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
 from agentkernel.storage.source_text import parse_source
 
 OPTIONS: dict[Knob, str] = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
@@ -96,11 +96,7 @@ def base_of(work: SessionState, named: CandidateRef) -> tuple[Node | None, str]:
         return None, NO_CANDIDATE
     if named != "current" or work.place.candidate is not None or not work.judged_here:
         return work.node(named), ""
-    right = [
-        node
-        for node in work.judged_here
-        if is_accepted(node) and node.number not in work.tree.rejected
-    ]
+    right = right_here(work.tree)
     if not right:
         return None, "No candidate is right yet. 'use 4 warps on c1' names the one to be changed."
     name = label(right[-1].number)

@@ -24,6 +24,7 @@ from agentkernel.chat.problem_sizes import restored
 from agentkernel.chat.requests import CandidateRef, Intent, IntentContext
 from agentkernel.chat.store import SessionStore
 from agentkernel.chat.tree import (
+    NONE_YET,
     Changes,
     Node,
     NoSuchCandidate,
@@ -37,6 +38,7 @@ from agentkernel.chat.tree import (
     label,
     problem_of,
     resolve,
+    right_here,
 )
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import AgentKernelError, SettingError, UnknownTarget, expected_of
@@ -432,9 +434,8 @@ class SessionState:
             number = fastest(self.tree, self.target_name)
         if number is not None:
             return self.tree.node(number)
-        right = [node for node in self.judged_here if is_accepted(node)]
-        kept = [node for node in right if node.number not in self.tree.rejected]
-        return next(reversed(kept or right), None)
+        right = right_here(self.tree) or tuple(filter(is_accepted, self.judged_here))
+        return next(reversed(right), None)
 
     @property
     def judged_here(self) -> tuple[Node, ...]:
@@ -460,13 +461,13 @@ class SessionState:
         if node is not None:
             return node
         if not self.tree.nodes:
-            raise NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
+            raise NoSuchCandidate(self._none_here())
         raise NoSuchCandidate("That is the module itself. Expected a candidate, such as 'c1'.")
 
     def _none_here(self) -> str:
         """Why no candidate is the current one, and what makes one."""
         if not self.tree.nodes:
-            return "There is no candidate yet. 'run' makes the first."
+            return NONE_YET
         here = self.judged_here
         if not here:
             return "There is no candidate for these inputs yet: 'run' drafts one."

@@ -337,17 +337,22 @@ def fastest_of(nodes: Sequence[Node]) -> Node | None:
     return min(nodes, key=lambda node: time_us(node) or 0.0, default=None)
 
 
-def contenders(tree: Tree, target: str | None = None) -> tuple[Node, ...]:
-    """The right candidates for the sizes in force and `target` (None: any) that were not discarded
-    and whose times rest on one basis: the newest measured one's, else the newest estimated one's.
-    Where nobody has a time, the first."""
-    usable = [
+def right_here(tree: Tree) -> tuple[Node, ...]:
+    """The right candidates for the inputs in force that were not discarded."""
+    return tuple(
         node
         for node in tree.nodes
         if is_accepted(node)
         and node.number not in tree.rejected
         and problem_of(tree, node) == tree.place.problem
-    ]
+    )
+
+
+def contenders(tree: Tree, target: str | None = None) -> tuple[Node, ...]:
+    """The right candidates for the sizes in force and `target` (None: any) that were not discarded
+    and whose times rest on one basis: the newest measured one's, else the newest estimated one's.
+    Where nobody has a time, the first."""
+    usable = right_here(tree)
     timed = [(basis, node) for node in usable if (basis := basis_of(node)) is not None]
     if not timed:
         return tuple(usable[:1])
@@ -376,6 +381,9 @@ def problem_of(tree: Tree, node: Node) -> str:
     return "" if step is None else step.problem
 
 
+NONE_YET = "There is no candidate yet. 'run' makes the first."
+
+
 def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> int | None:
     """Which candidate is meant, None for the module. "fastest" is that for `target`. Raises
     NoSuchCandidate."""
@@ -384,7 +392,7 @@ def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> int | N
     if ref == "original":
         return None
     if not tree.nodes and ref != "current":
-        raise NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
+        raise NoSuchCandidate(NONE_YET)
     current = tree.place.candidate
     match ref:
         case "current":

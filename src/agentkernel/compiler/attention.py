@@ -373,10 +373,8 @@ def _over_scores(spec: AttentionSpec, odd: bool) -> list[str]:
 def _added(spec: AttentionSpec) -> list[str]:
     """What is added to the scaled scores; 0.0 where that is nothing: a product that is no sum may
     be joined to the subtraction of the maximum."""
-    names = (("bias", spec.bias is not None), ("mask", spec.mask_kind == "add"))
-    present = over_scores(spec)
-    found = [f"{name}.to(tl.float32)" for name, adds in names if adds and name in present]
-    return found or ["0.0"]
+    adds = {"bias": spec.bias, "mask": spec.mask if spec.mask_kind == "add" else None}
+    return [f"{name}.to(tl.float32)" for name, tensor in adds.items() if tensor] or ["0.0"]
 
 
 def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:

@@ -266,11 +266,7 @@ class Verdict(Frozen, defer_build=True):
     @property
     def margin_text(self) -> str:
         """`0.46 of what is allowed`; "" where no case says."""
-        if self.margin is None:
-            return ""
-        if NEARLY_ALL < self.margin <= 1:
-            return "just within what is allowed"
-        return f"{self.margin:.2g} of what is allowed"
+        return "" if self.margin is None else _used_of("what is allowed", self.margin)
 
 
 NEARLY_ALL = 0.995
@@ -279,9 +275,11 @@ NEARLY_ALL = 0.995
 
 def allowed_text(margin: float) -> str:
     """`error 0.4 of allowed at worst`, of the largest share that a case used."""
-    if NEARLY_ALL < margin <= 1:
-        return "error just within what is allowed at worst"
-    return f"error {margin:.2g} of allowed at worst"
+    return f"error {_used_of('allowed', margin)} at worst"
+
+
+def _used_of(whole: str, share: float) -> str:
+    return "just within what is allowed" if NEARLY_ALL < share <= 1 else f"{share:.2g} of {whole}"
 
 
 NOT_JUDGED = "could not be judged here"
