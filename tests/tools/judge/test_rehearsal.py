@@ -1,4 +1,4 @@
-"""What might end a GPU's process is tried on the CPU: seldom, fast, and while others may time."""
+"""What might end a GPU's process is tried beforehand: seldom, fast, and while others may time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.reference import oracle_inputs
+from agentkernel.tools.judge.reference import rehearsal
 from agentkernel.tools.judge.reference.kernels_differ import KernelsDiffer, varies
-from agentkernel.tools.judge.reference.oracle_inputs import (
-    OracleInputs,
+from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs
+from agentkernel.tools.judge.reference.rehearsal import (
+    CheckedIndices,
+    Unchecked,
     WideProducts,
     checks_values,
     counts_places,
@@ -123,7 +127,7 @@ class Dtypes(TorchDispatchMode):  # type: ignore[misc,no-untyped-call]
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
     ):
-        if func in oracle_inputs.PRODUCTS:
+        if func in rehearsal.PRODUCTS:
             self.seen.add(args[0].dtype)
         return func(*args, **(kwargs or {}))
 
@@ -175,11 +179,107 @@ def test_what_is_out_of_range_is_found_while_others_may_time(
         finally:
             told.append("back")
 
-    monkeypatch.setattr(oracle_inputs.gpu_lock, "without_gpu", without_gpu)
+    monkeypatch.setattr(rehearsal.gpu_lock, "without_gpu", without_gpu)
     rehearse(Lookup(), [torch.tensor([0, 3])])
     with pytest.raises(IndexError):
         rehearse(Lookup(), [torch.tensor([0, 4])])
     assert told == ["left", "back"] * 2
+
+
+TAKING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "embedding": lambda x, i: nn.functional.embedding(i, x),
+    "index": lambda x, i: x[i],
+    "index behind": lambda x, i: x[:, i],
+    "index of both": lambda x, i: x[i, i],
+    "index by a mask too": lambda x, i: x[None].expand(3, -1, -1)[x.new_ones(3, 5).bool(), i[:1]],
+    "index_put": lambda x, i: x.index_put((i,), x.new_zeros(())),
+    "index_put_": lambda x, i: x.clone().index_put_((i,), x.new_zeros(())),
+    "index_select": lambda x, i: x.index_select(1, i),
+    "index_add": lambda x, i: x.index_add(-1, i, x.new_ones(5, len(i))),
+    "index_copy": lambda x, i: x.index_copy(0, i, x.new_ones(len(i), 4)),
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "gather": lambda x, i: x.gather(1, i[None]),
+    "gather of no dimensions": lambda x, i: x.new_ones(()).gather(0, i[0]),
+    "scatter": lambda x, i: x.scatter(1, i[None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[None], x.new_ones(1, len(i))),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x, "amax"),
+    "take": lambda x, i: x.take(i),
+    "put": lambda x, i: x.put(i, x.new_ones(len(i))),
+    "take_along_dim": lambda x, i: x.take_along_dim(i[None].expand(5, -1), 1),
+    "nll_loss": lambda x, i: nn.functional.nll_loss(x[: len(i)], i, ignore_index=-3),
+    "nll_loss of one": lambda x, i: nn.functional.nll_loss(x[0], i[0], ignore_index=2),
+    "nll_loss2d": lambda x, i: nn.functional.nll_loss(x[:1, :, None, None], i[:1, None, None]),
+    "cross_entropy": lambda x, i: nn.functional.cross_entropy(x[: len(i)], i),
+}
+"""Of x [5, 4] and between one and four indices."""
+
+
+@pytest.mark.parametrize("name", TAKING)
+@given(st.lists(st.integers(-22, 22) | st.integers(-5, 5), min_size=1, max_size=4))
+@example([0])
+@example([3, 1])
+@example([4])
+@example([-1])
+@example([-3, 2])
+@example([-5])
+@example([20])
+@settings(max_examples=40)
+def test_an_index_out_of_range_is_seen_before_it_is_taken(name: str, places: list[int]) -> None:
+    """Where a CPU's kernel raises: on a GPU the process would end."""
+    take, x, given = TAKING[name], torch.randn(5, 4), torch.tensor(places)
+    try:
+        wanted = take(x, given)
+    except (IndexError, RuntimeError):
+        ours = pytest.raises(IndexError, match=r"index -?\d+ is out of bounds for \d+ elements")
+        with ours, CheckedIndices():  # type: ignore[no-untyped-call]
+            take(x, given)
+        return
+    with CheckedIndices():  # type: ignore[no-untyped-call]
+        assert torch.equal(take(x, given).nan_to_num(), wanted.nan_to_num())
+
+
+def out_of_range_is_seen(device: str) -> None:
+    table = Lookup().to(device)
+    rehearse(table, [torch.tensor([0, 3], device=device)], here=True)
+    with pytest.raises(IndexError, match="index 4 is out of bounds for 4 elements"):
+        rehearse(table, [torch.tensor([0, 4], device=device)], here=True)
+
+
+def test_indices_are_looked_at_where_the_module_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of 8193 rows with 128256 columns was computed on the CPU for its targets' sake."""
+
+    def never(*_: object) -> None:
+        raise AssertionError("ran on the CPU")
+
+    monkeypatch.setattr(rehearsal, "_rehearse_on_cpu", never)
+    out_of_range_is_seen("cpu")
+
+
+@pytest.mark.gpu
+def test_a_gpus_process_does_not_end_by_an_index() -> None:
+    out_of_range_is_seen("cuda")
+    assert torch.zeros(2, device="cuda").sum().item() == 0
+
+
+class Draws(nn.Module):
+    """Random numbers, and what asserts that its input is between 0 and 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.binary_cross_entropy(x, torch.rand_like(x))
+
+
+def test_what_else_stops_a_gpu_is_tried_on_the_cpu() -> None:
+    """The numbers that the call draws afterwards are those that it would have drawn."""
+    x = torch.rand(3)
+    with pytest.raises(Unchecked), CheckedIndices():  # type: ignore[no-untyped-call]
+        Draws()(x)
+    torch.manual_seed(1)
+    wanted = torch.rand(3)
+    torch.manual_seed(1)
+    assert not rehearsal._rehearsed_here(Draws(), [x], training=False)
+    assert torch.equal(torch.rand(3), wanted)
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        rehearse(Draws(), [x + 2], here=True)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +313,7 @@ def test_only_what_may_end_the_process_is_rehearsed(
 def test_a_rehearsal_takes_half_of_the_lanes_cpus(
     monkeypatch: pytest.MonkeyPatch, cpus: int, count: int
 ) -> None:
-    monkeypatch.setattr(oracle_inputs, "lane_cpus", lambda: cpus)
+    monkeypatch.setattr(rehearsal, "lane_cpus", lambda: cpus)
     seen: list[int] = []
 
     class Counts(nn.Module):

@@ -23,7 +23,7 @@ import torch
 from agentkernel.domain.verdict import RaceFound, Verdict
 from agentkernel.tools.judge.cases.selection import plan_cases
 from agentkernel.tools.judge.cases.values import Sampler
-from agentkernel.tools.judge.reference.oracle_inputs import rehearse
+from agentkernel.tools.judge.reference.rehearsal import rehearse
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 from agentkernel.tools.sandbox.session import Worker

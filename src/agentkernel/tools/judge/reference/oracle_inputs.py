@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
-from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.timed_cpus import lane_cpus
 from agentkernel.tools.judge.cases.edge_inputs import (
-    LOOKUPS,
     constants_of,
     ignore_index_values,
     index_inputs,
@@ -53,14 +49,20 @@ from agentkernel.tools.judge.reference.oracle import (
     with_weight_values,
 )
 from agentkernel.tools.judge.reference.population import Population
-from agentkernel.tools.judge.settings import JudgeSettings, rule_of, threads
+from agentkernel.tools.judge.reference.rehearsal import (
+    USUAL,
+    checks_values,
+    counts_places,
+    indexes_elements,
+    rehearse,
+)
+from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.matmul_precision import convolutions_round, products_round
 from agentkernel.tools.problem.example_call import declared_orders
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.fx import Node
 
     from agentkernel.tools.problem.capture import Captured
 
@@ -92,7 +94,6 @@ FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 FOLLOW_UP_SEED_STEP = 15_485_863
-MOST_THREADS = 8
 MODELS_KEPT = 4
 MODEL_BYTES = {"cpu": 256 << 20, "cuda": 64 << 20}
 """Models of so many bytes of weights at most are kept for other cases: on a GPU so few that no plan
@@ -349,7 +350,8 @@ class OracleInputs:
         """What `model` makes of `inputs`, or why it makes nothing of them."""
         try:
             if self._may_overrun(case):
-                rehearse(model, inputs, case.training)
+                # NaN becomes another integer on a CPU than on a GPU.
+                rehearse(model, inputs, case.training, here=not self._is_counted(case))
             with KernelsDiffer() if self._varies else nullcontext() as looked:
                 answer = call_reference(model, inputs, case.training, self.elementwise)
             if looked is not None and looked.why:
@@ -370,78 +372,17 @@ class OracleInputs:
         small = case.shape.origin != "declared"
         indexed = self._looks_up or _has_integers(case)
         checked = self._checks_values and case.distribution in SPECIALS
-        counted = self._counts_places and case.distribution not in USUAL
-        unusual = bool(case.edge) or counted or (small and (indexed or checked))
+        unusual = bool(case.edge) or self._is_counted(case) or (small and (indexed or checked))
         return self._settings.device == "cuda" and unusual
+
+    def _is_counted(self, case: Case) -> bool:
+        """Whether it looks up by what it makes of unusual values."""
+        return self._counts_places and case.distribution not in USUAL
 
 
 def held_bytes(model: nn.Module) -> int:
     """Of parameters and of all buffers, which a copy of the module holds once more."""
     return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
-
-
-def indexes_elements(captured: Captured) -> bool:
-    """True where the graph takes elements by their number, which a buffer may hold: at another size
-    there may be none of that number."""
-    names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
-    return any(word in name for name in names for word in LOOKUPS)
-
-
-def counts_places(captured: Captured) -> bool:
-    """True where the graph looks up by an index that it makes of comparisons or of rounded numbers:
-    values other than usual ones (none above a threshold) may make one that is out of range. What
-    sorts or picks the largest makes none."""
-    made: set[Node] = set()
-    for node in captured.graph.graph.nodes:
-        value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(value, torch.Tensor):
-            continue
-        name = str(node.target)
-        read = node.all_input_nodes
-        if any(word in name for word in LOOKUPS) and made.intersection(read):
-            return True
-        computed = made.intersection(read) or any(map(_holds_numbers, read))
-        if not _numeric(value) and computed and not _gives_places(name):
-            made.add(node)
-    return False
-
-
-IN_RANGE = ("argmax", "argmin", "argsort", "kthvalue", "median", "mode", "sort", "topk")
-"""Operators whose integers are places of their operand."""
-USUAL = ("normal", "own")
-"""Distributions with which a module is used."""
-
-
-def _gives_places(name: str) -> bool:
-    """Whether the operator of this name, `aten.argmax.default`, is one of those."""
-    return name.partition(".")[2].partition(".")[0] in IN_RANGE
-
-
-def _holds_numbers(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and _numeric(value)
-
-
-def _numeric(value: torch.Tensor) -> bool:
-    """Whether it has other values than integers: numbers, or what a comparison gives."""
-    return value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
-
-
-CHECKING = ("assert", "bernoulli", "binary_cross_entropy", "binomial", "dirichlet", "multinomial",
-            "normal", "poisson")  # fmt: skip
-"""Words in the names of operators that look at values in their kernels on a GPU and stop there."""
-
-
-def checks_values(captured: Captured) -> bool:
-    """True where the graph has an operator that NaN may stop on a GPU, or one that is not torch's
-    own, of which nobody knows."""
-    names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
-    return any(
-        not name.startswith(("aten.", "<built-in", "prims."))
-        or any(word in name for word in CHECKING)
-        for name in names
-        if not name.startswith("aten._assert_tensor_metadata")
-    )
 
 
 def rounding(captured: Captured, device: str) -> float:
@@ -466,43 +407,6 @@ def permitted(captured: Captured) -> frozenset[str]:
         for kind, allowed in flags.items()
         if allowed and any(word in name for name in wide for word in words[kind])
     )
-
-
-def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:
-    """Run a copy of `model` on the CPU. Raises what it raises, an index out of range among it.
-    Meanwhile others may time on the GPU."""
-    given = [item.cpu() if isinstance(item, torch.Tensor) else item for item in inputs]
-    here = copy.deepcopy(model).cpu().train(training)
-    # Nothing of it is kept, so that it may take other threads than what is compared.
-    with gpu_lock.without_gpu(), torch.no_grad(), threads(rehearsing_threads()), WideProducts():  # type: ignore[no-untyped-call]
-        here(*given)
-
-
-def rehearsing_threads() -> int:
-    """A block of 2048 channels takes 4 s for 2048 tokens in one thread, 2.8 in two. Half of the
-    lane's CPUs are left to those who compile and interpret beside it."""
-    return min(MOST_THREADS, max(1, lane_cpus() // 2))
-
-
-class WideProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Products and convolutions of 16-bit floats in fp32, rounded: in their own type a CPU without
-    instructions for them takes twenty times as long (36 s for 25 G multiplications)."""
-
-    def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
-        self, func, types, args=(), kwargs=None
-    ):
-        """Run `func`."""
-        first = args[0] if args else None
-        if func not in PRODUCTS or not isinstance(first, torch.Tensor) or first.itemsize != 2:
-            return func(*args, **(kwargs or {}))
-        wide = [item.float() if isinstance(item, torch.Tensor) else item for item in args]
-        return func(*wide, **(kwargs or {})).to(first.dtype)
-
-
-PRODUCTS = {
-    getattr(torch.ops.aten, name).default
-    for name in ("addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "mm", "mv")
-}
 
 
 def _same_in_training(before: ReferenceCase, device: str) -> bool:
@@ -637,5 +541,4 @@ __all__ = [
     "edit",
     "is_finite_enough",
     "raised",
-    "rehearse",
 ]
