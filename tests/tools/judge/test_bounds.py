@@ -5,6 +5,8 @@ import pytest
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
 from agentkernel.tools.judge.cases.selection import plan_cases
+from agentkernel.tools.judge.pace import Pace
+from agentkernel.tools.judge.reference import oracle
 from agentkernel.tools.judge.settings import JudgeSettings
 
 STORE = "tl.store(out_ptr + i, x + 2 * y, mask=mask)"
@@ -72,6 +74,24 @@ def test_a_form_that_is_wrong_there_hides_no_access(looked, sources):
 def test_one_that_only_large_sizes_show(looked, sources):
     failure, _ = looked(changed(sources, "mask = i < n", "mask = i < n + 64 * (n > 999)"))
     assert failure.reason == "out_of_bounds"
+
+
+def test_sizes_that_take_the_interpreter_too_long_are_left_out(looked, sources, monkeypatch):
+    """A call that ends at its limit took ten seconds, and nothing was said of those before it."""
+    calls, note = [], Pace.note
+
+    def slow(pace, shape, seconds):
+        calls.append(shape.elements)
+        note(pace, shape, shape.elements * 1e-2)
+
+    monkeypatch.setattr(Pace, "note", slow)
+    assert looked(sources.ADD) == (None, [])
+    assert calls == [2, 66]
+
+
+def test_nobody_asks_for_what_is_exact(looked, sources, monkeypatch):
+    monkeypatch.setattr(oracle, "_in_fp64", None)
+    assert looked(sources.ADD) == (None, [])
 
 
 def test_wrong_values_are_not_its_business(looked, sources):

@@ -94,7 +94,7 @@ class CaseRunner:
     `observed` gathers what its calls show together; `refused` has the numbers of those that it
     refused to record gradients of, `asked` what the original's graph calls at the sizes of each.
     `pace` is told how long its calls take. `inference`: calls are made, and their inputs come,
-    under torch.inference_mode()."""
+    under torch.inference_mode(). `eager_only`: values are compared with eager's alone."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class CaseRunner:
         settings: JudgeSettings,
         notes: list[str],
         pace: Pace | None = None,
+        eager_only: bool = False,
     ) -> None:
         self._captured = captured
         self._operators: dict[str, GraphOperators] = {}
@@ -116,7 +117,7 @@ class CaseRunner:
         self.worker = worker
         self.loaded = loaded
         self.settings = settings
-        self.oracle_inputs = OracleInputs(loaded, captured, settings, notes)
+        self.oracle_inputs = OracleInputs(loaded, captured, settings, notes, eager_only)
         self._states: list[dict[str, TensorRef]] = [{}]
         self.inference = False
         self._turn = 0

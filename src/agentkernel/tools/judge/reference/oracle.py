@@ -180,10 +180,15 @@ def in_float64() -> Iterator[None]:
 
 
 def call_reference(
-    model: nn.Module, inputs: Sequence[object], training: bool = False, elementwise: bool = False
+    model: nn.Module,
+    inputs: Sequence[object],
+    training: bool = False,
+    elementwise: bool = False,
+    eager_only: bool = False,
 ) -> Answer:
-    """Run `model` (left as it is) on copies of `inputs`, eagerly and in fp64. Of an `elementwise`
-    one every NaN is its own: none comes of an element that it does not depend on."""
+    """Run `model` (left as it is) on copies of `inputs`, eagerly and, unless `eager_only`, in fp64.
+    Of an `elementwise` one every NaN is its own: none comes of an element that it does not depend
+    on."""
     from torch.utils._pytree import tree_flatten
 
     with torch.no_grad():
@@ -196,7 +201,10 @@ def call_reference(
         leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in raw]
         state = {name: value.detach() for name, value in eager.state_dict().items()}
         wrote = frozenset(n for n, v in model.state_dict().items() if not _same(v, state[n]))
-        exact = _oracle(model, inputs, leaves, training, elementwise)
+        if eager_only:
+            exact = _outputs(leaves, leaves, None, "the original was not asked in fp64")
+        else:
+            exact = _oracle(model, inputs, leaves, training, elementwise)
         kept = bool(wrote) or keeps_state(model, eager)
     return Answer(
         leaves=leaves,
@@ -285,20 +293,23 @@ def _oracle(
     training: bool,
     elementwise: bool,
 ) -> Float64Outputs:
-    state: dict[str, torch.Tensor] = {}
-    double: nn.Module | None = None
     try:
         exact, double = _in_fp64(model, inputs, training)
-        state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
         for look in () if elementwise else (without_unused_nan, without_masked_keys):
             exact = look(exact, leaves, inputs, lambda given: _in_fp64(model, given, training)[0])
-        note, missing = None, False
     except (RuntimeError, TypeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        exact = list(leaves)
-        missing = True
-        note = f"no fp64 oracle ({one_line(error, 160)}): eager itself is the reference"
+        why = f"no fp64 oracle ({one_line(error, 160)}): eager itself is the reference"
+        return _outputs(leaves, leaves, None, why)
+    return _outputs(leaves, exact, double, None)
+
+
+def _outputs(
+    leaves: Sequence[object], exact: Sequence[object], double: nn.Module | None, note: str | None
+) -> Float64Outputs:
+    """`exact` as the oracle of `leaves`; without `double`, which made them, nothing is."""
+    missing = double is None
     found: list[torch.Tensor | None] = []
     for leaf, value in zip(leaves, exact, strict=True):
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
@@ -312,8 +323,14 @@ def _oracle(
         value if oracle is None and _alike(leaf, value) else None
         for leaf, value, oracle in zip(leaves, exact, found, strict=True)
     ]
+    state = {} if double is None else double.state_dict()
     return Float64Outputs(
-        found, note, missing, cast("list[torch.Tensor | None]", integers), state, double
+        found,
+        note,
+        missing,
+        cast("list[torch.Tensor | None]", integers),
+        {name: value for name, value in state.items() if value.dtype.is_floating_point},
+        double,
     )
 
 

@@ -130,7 +130,7 @@ FLAT = ("take", "put")
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
 
 
-class CheckedIndices(TorchDispatchMode):
+class CheckedIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at the indices of every operator before it runs. Raises IndexError for one out of
     range, Unchecked for an operator that may assert anything else."""
 
