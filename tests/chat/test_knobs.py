@@ -111,6 +111,7 @@ def test_products_without_tensor_cores_are_in_ieee() -> None:
         (ROWS, node(), SetKnob(knob="registers", value=300), "from 1 to 255"),
         (ROWS, node(), SetKnob(knob="tensor_cores", value=0), "uses no tensor cores"),
         (ROWS, node("wgmma.f16"), SetKnob(knob="tensor_cores", value=0), "16 bits"),
+        (ROWS, node("wgmma.bf16"), SetKnob(knob="tensor_cores", value=0), "16 bits"),
         (ROWS, node(), SetKnob(knob="persistent", value=1), "another kernel"),
         (ROWS, node(), SetKnob(knob="deterministic", value=1), "how it adds up"),
         ("class ModelNew: ...\n", node(), SetKnob(knob="warps", value=4), "launches no kernel"),

@@ -354,7 +354,7 @@ def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]
     cores = {kernel.tensor_core for kernel in kernels_of(node)} - {None}
     if not cores:
         raise NoChange(f"{name} uses no tensor cores. Nothing to change.")
-    if any(str(core).endswith(".f16") for core in cores):
+    if any(str(core).endswith("f16") for core in cores):
         raise NoChange(
             f"{name} multiplies operands of 16 bits, which Triton does on tensor cores alone. "
             "'strict precision' and 'run' draft products without reduced operands."

@@ -53,11 +53,11 @@ def plane_place(x):
     place = tl.where(most == 0, 0, most - 141)
     return place, (place >= -59) & (place <= 31)'''
 
-LARGEST_ALONG = '''\
+OVER_PLACE = '''\
 @triton.jit
-def largest_along(x, place, axis: tl.constexpr):
-    """The largest magnitudes along an axis, over 2**place; 1 for zeros alone."""
-    found = tl.max(tl.abs(x), axis=axis) * ((127 - place) << 23).to(tl.float32, bitcast=True)
+def over_place(largest, place):
+    """Magnitudes over 2**place; 1 for 0."""
+    found = largest * ((127 - place) << 23).to(tl.float32, bitcast=True)
     return tl.where(found == 0.0, 1.0, found)'''
 
 SPLIT_PLANES = '''\
@@ -76,6 +76,34 @@ def plane_product(a_high, a_low, b_high, b_low):
     is one step's: the tensor core truncates as it adds, which over all of K would be seen."""
     part = tl.dot(a_low, b_high)
     part = tl.dot(a_high, b_low, part) * 0.00048828125
+    return tl.dot(a_high, b_high, part)'''
+
+BF16_PARTS = '''\
+@triton.jit
+def bf16_parts(x):
+    """x = high + mid + low of 8 bits each: high rounded, mid cut off, low what they leave."""
+    high = (x.to(tl.int32, bitcast=True) + 0x8000) & -0x10000
+    x -= high.to(tl.float32, bitcast=True)
+    mid = x.to(tl.int32, bitcast=True) & -0x10000
+    low = (x - mid.to(tl.float32, bitcast=True)).to(tl.int32, bitcast=True)
+    return upper_half(high), upper_half(mid), upper_half(low)'''
+
+UPPER_HALF = '''\
+@triton.jit
+def upper_half(bits):
+    """The number of bf16 whose bits are the upper half of these."""
+    return (bits >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)'''
+
+PARTS_PRODUCT = '''\
+@triton.jit
+def parts_product(a_high, a_mid, a_low, b_high, b_mid, b_low):
+    """a @ b of fp32 matrices in parts of bf16: a chain of six products, small terms first. Its sum
+    is one step's: the tensor core truncates as it adds, which over all of K would be seen."""
+    part = tl.dot(a_low, b_high)
+    part = tl.dot(a_mid, b_mid, part)
+    part = tl.dot(a_high, b_low, part)
+    part = tl.dot(a_mid, b_high, part)
+    part = tl.dot(a_high, b_mid, part)
     return tl.dot(a_high, b_high, part)'''
 
 PLACE_OF_MAX = '''\
@@ -165,9 +193,12 @@ HELPERS: Helpers = {
     "described": (DESCRIBED, ()),
     "plane_place": (PLANE_PLACE, ()),
     "to_tf32": (TO_TF32, ()),
-    "largest_along": (LARGEST_ALONG, ()),
+    "over_place": (OVER_PLACE, ()),
     "split_planes": (SPLIT_PLANES, ()),
     "plane_product": (PLANE_PRODUCT, ()),
+    "upper_half": (UPPER_HALF, ()),
+    "bf16_parts": (BF16_PARTS, ("upper_half",)),
+    "parts_product": (PARTS_PRODUCT, ()),
     "maximum": (MAXIMUM, ()),
     "minimum": (MINIMUM, ()),
     "multiply": (MULTIPLY, ()),

@@ -37,7 +37,8 @@ class KernelResources(Frozen):
     shared_bytes: int
     occupancy: float | None
     tensor_core: str | None
-    """"wgmma.f16" (operands of 16 bits), "wgmma", "tcgen05", "mma", "mfma" or None."""
+    """"wgmma.f16", "wgmma.bf16", "wgmma" (operands of other types), "tcgen05", "mma", "mfma" or
+    None."""
     constants: dict[str, int | float | bool | str]
     compile_s: float
     error: str | None = None

@@ -131,14 +131,16 @@ def test_every_schedule_is_plausible(facts: GemmFacts, target: str) -> None:
 
 
 @pytest.mark.parametrize("b_layout", ["k", "n"])
-@pytest.mark.parametrize("planes", [1, 2])
-def test_planes_multiply_in_fp16_and_spill_nothing(planes: int, b_layout: str) -> None:
-    schedule = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64 // planes, "GROUP_M": 8}
+@pytest.mark.parametrize(("planes", "kind", "products"), [(1, "f16", 3), (2, "bf16", 6)])
+@pytest.mark.parametrize("depth", [32, 64])
+def test_planes_and_parts_multiply_in_16_bits_and_spill_nothing(
+    planes: int, kind: str, products: int, depth: int, b_layout: str
+) -> None:
+    schedule = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": depth, "GROUP_M": 8}
     schedule |= {"SPLIT_K": 1, "num_warps": 8, "num_stages": 3, "PLANES": planes}
     cost = cost_of(spec_of(b_layout=b_layout), schedule)
     assert cost.stack_bytes == 0
-    steps = schedule["BLOCK_K"] // 16
-    assert cost.ptx.count(".f32.f16.f16") == 3 * steps
+    assert cost.ptx.count(f".f32.{kind}.{kind}") == products * depth // 16
     assert cost.ptx.count(".f32.tf32.tf32") == 3 * 2
 
 
@@ -244,9 +246,10 @@ def test_what_no_descriptor_stores_goes_by_pointers() -> None:
 @pytest.mark.parametrize(
     ("facts", "planes"),
     [
-        (GemmFacts(4096, 4096, 4096), {1}),
-        (GemmFacts(512, 512, 512, batch=64), {1}),
+        (GemmFacts(4096, 4096, 4096), {1, 2}),
+        (GemmFacts(512, 512, 512, batch=64), {1, 2}),
         (GemmFacts(128, 128, 262144), {2}),
+        (GemmFacts(64, 4096, 4096), {2}),
         (GemmFacts(4096, 4096, 4096, precision="tf32"), set()),
         (GemmFacts(4096, 4096, 4096, dtype="float16"), set()),
         (GemmFacts(32, 4096, 4096), set()),
@@ -260,7 +263,7 @@ def test_planes_are_for_strict_fp32_products_that_are_large(
     assert set(found) - {0} == planes
     assert bool(found[0]) == bool(planes)
     drawn = sampled_gemm_schedules(facts, hopper, 64)
-    assert {schedule.get("PLANES", 0) for schedule in drawn} == ({0, 1, 2} if planes else {0})
+    assert {schedule.get("PLANES", 0) for schedule in drawn} == {0} | planes
     assert not any("PLANES" in schedule for schedule in gemm_schedules(facts, ada))
 
 

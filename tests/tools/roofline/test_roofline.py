@@ -152,7 +152,7 @@ def test_a_memory_bound_launch_takes_its_bytes_over_the_bandwidth():
     assert doubled.time_us == pytest.approx(2 * (2.0 + LAUNCH_US))
 
 
-@pytest.mark.parametrize(("unit", "rate"), [("wgmma.f16", 1), ("wgmma", 2)])
+@pytest.mark.parametrize(("unit", "rate"), [("wgmma.f16", 1), ("wgmma", 2), ("wgmma.bf16", 2)])
 def test_matrix_work_goes_to_the_launch_with_tensor_cores(unit, rate):
     graph = captured(LinearGelu(), torch.empty(4096, 2048, device="meta"))
     analysis = analyse(graph, H200)

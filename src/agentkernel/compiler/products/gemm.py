@@ -14,12 +14,12 @@ from agentkernel.compiler.products.passes import (
     transpose_launch,
 )
 from agentkernel.compiler.products.planes import (
-    INLINE_START,
-    INLINE_STEP,
+    PART_HELPERS,
     PLANE_HELPERS,
     Splits,
     blocks_of,
-    inline_end,
+    part_step,
+    parts_end,
     plane_lines,
     plane_pointers,
     shared_splits,
@@ -60,8 +60,9 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
     in fp32 outside the tensor core: error 2.4e-7 at K = 4096 where cuBLAS fp32 has 1.1e-6, and it
     grows with the root of K / BLOCK_K. Finite operands up to 3.39e38 stay finite when split; the
     rests that splitting leaves of operands under 2**-114 are subnormal and may be lost. With PLANES
-    operands are split into fp16 planes, which multiply at twice the rate (planes.py): 1 splits them
-    in a pass before, 2 in the product's loop. Products of at most `SHORT_K` terms are fp32's own.
+    1 operands are split into fp16 planes in a pass before, which multiply at twice the rate, with 2
+    into bf16 parts in the product's loop (planes.py), which take B as it lies. Products of at most
+    `SHORT_K` terms are fp32's own.
     """
     pieces: list[str] = []
     kernels: list[str] = []
@@ -90,7 +91,7 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
         pieces.append(reduce_kernel(spec))
         kernels.append(f"{spec.name}_reduce")
         launch += reduce_launch(spec, kernel.split)
-    helpers = PLANE_HELPERS if schedule.get("PLANES") else frozenset()
+    helpers = {1: PLANE_HELPERS, 2: PART_HELPERS}.get(schedule.get("PLANES", 0), frozenset())
     helpers |= descriptors.HELPERS if kernel.described else frozenset()
     names = tuple(dict.fromkeys(kernels))
     return KernelText("\n\n\n".join(pieces), names, tuple(launch), helpers)
@@ -114,7 +115,7 @@ class _Kernel:
 
     @property
     def planes(self) -> int:
-        """1: fp16 planes made before are multiplied; 2: they are made here."""
+        """1: fp16 planes made before are multiplied; 2: bf16 parts made here."""
         return self.schedule.get("PLANES", 0)
 
     @property
@@ -324,7 +325,7 @@ class _Kernel:
         return [*pointers, *self._loop()]
 
     def _by_planes(self) -> list[str]:
-        """The product of planes where they hold all blocks, else of the operands as they are."""
+        """The product of planes, or of parts, where they hold, else of the operands as they are."""
         exact = self._loop(exact=True)
         if self.planes == 1:
             bounds = "slice_start, slice_end" if self.sliced else "0, K"
@@ -333,12 +334,12 @@ class _Kernel:
             return plane_lines(
                 self.spec, (self.a_rows, self.b_rows), bounds, batches, exact, self.may_be_short
             )
-        again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)"]
-        again += [*self._addresses(exact=True), *exact]
         return [
-            *self._pointers(), *INLINE_START, *self._loop(step=INLINE_STEP),
-            *inline_end(self.may_be_short), *(f"    {line}" for line in again),
-        ]  # fmt: skip
+            *self._pointers(),
+            *self._loop(step=part_step(self.spec)),
+            *parts_end(self.spec, self.may_be_short),
+            *(f"    {line}" for line in (*self._addresses(exact=True), *exact)),
+        ]
 
     @property
     def _batches(self) -> str:

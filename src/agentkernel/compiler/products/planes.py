@@ -1,4 +1,5 @@
-"""An fp32 product as three products of fp16 planes, its operands split before or in its loop.
+"""An fp32 product as three products of fp16 planes that are made before it, or as six of bf16 parts
+that are made in its loop.
 
 A block of an operand is kept as s (h + l / 2048): s is a power of two that brings the block's
 largest magnitude into [2**14, 2**15), h = fp16(x / s) and l = fp16(2048 (x / s - h)). Both round
@@ -13,6 +14,11 @@ Blocks that span too much are marked: those with a number below 2**-34 of their 
 row, of B with a column, whose largest is below 2**-13 s, since d and r are then large beside all of
 it; with a largest outside of [2**-45, 2**45] (s s' would leave fp32's range); and with inf. A tile
 that meets one is multiplied in three TF32 products instead.
+
+Parts of bf16 need no scale: x = h + m + l, h rounded to 8 bits and m cut off after 8, which leaves
+|m + l| <= 2**-8 |x| and |l| < 2**-15 |x|. Left out is m l' + l m' + l l', at most 2**-22 |x x'|.
+Nothing is marked: where infinities, or what rounds to one, leave NaN, the tile is multiplied anew
+in TF32. Of x below 2**-110 bf16 has no l that is exact: it is off by 2**-133.
 """
 
 from __future__ import annotations
@@ -26,8 +32,10 @@ LEAST = 2.0**-20
 LEAST_ROW = 2.0**-13
 """What the largest of a row of A, or of a column of B, in a block has at least when it is scaled:
 2**-36 s is then 2**-23 of it, as of any number that fp16 does not hold as subnormal."""
-PLANE_HELPERS = frozenset(("plane_place", "largest_along", "split_planes", "plane_product"))
-"""Functions of `kernel_helpers` that products of planes call."""
+PLANE_HELPERS = frozenset(("plane_place", "over_place", "split_planes", "plane_product"))
+"""Functions of `kernel_helpers` that products of planes made before call."""
+PART_HELPERS = frozenset(("bf16_parts", "parts_product"))
+"""And those that split their operands in the loop."""
 
 
 def blocks_of(size: str) -> str:
@@ -131,10 +139,11 @@ def split_kernel(name: str) -> str:
         f"    places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * {BLOCK})",
         "inside = (row < rows)[:, None] & (ks < depth)[None, :]",
         "x = tl.load(source_ptrs, mask=inside, other=0.0)",
-        "place, holds = plane_place(x)",
+        "largest = tl.max(tl.abs(x), axis=1)",
+        "place, holds = plane_place(largest)",
         "high, low, size = split_planes(x, place)",
         "scale = ((127 + place) << 23).to(tl.float32, bitcast=True)",
-        f"holds &= (tl.min(size) >= {LEAST}) & (tl.min(largest_along(x, place, 1)) >= {LEAST_ROW})",
+        f"holds &= (tl.min(size) >= {LEAST}) & (tl.min(over_place(largest, place)) >= {LEAST_ROW})",
         "tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))",
         f"matrix = tl.cast(row_blocks * {BLOCK}, tl.int64) * (deep_blocks * {BLOCK})",
         "planes_ptr += batch * matrix",
@@ -244,46 +253,38 @@ def _batched(spec: GemmSpec, batches: str) -> list[str]:
     ]
 
 
-INLINE_START = (
-    "holds = 1",
-    "a_least = tl.full((BLOCK_M, BLOCK_K), 1.0, dtype=tl.float32)",
-    "b_least = tl.full((BLOCK_K, BLOCK_N), 1.0, dtype=tl.float32)",
-    "a_rows_least = tl.full((BLOCK_M,), 1.0, dtype=tl.float32)",
-    "b_cols_least = tl.full((BLOCK_N,), 1.0, dtype=tl.float32)",
-)
-INLINE_STEP = (
-    "a_place, a_holds = plane_place(a)",
-    "b_place, b_holds = plane_place(b)",
-    "holds &= (a_holds & b_holds).to(tl.int32)",
-    "a_high, a_low, a_size = split_planes(a, a_place)",
-    "b_high, b_low, b_size = split_planes(b, b_place)",
-    "a_least = tl.minimum(a_least, a_size)",
-    "b_least = tl.minimum(b_least, b_size)",
-    "a_rows_least = tl.minimum(a_rows_least, largest_along(a, a_place, 1))",
-    "b_cols_least = tl.minimum(b_cols_least, largest_along(b, b_place, 0))",
-    "block_scale = ((127 + a_place + b_place) << 23).to(tl.float32, bitcast=True)",
-    "acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
-)
-"""A step of a product whose operands are split in its loop: a block is a tile of an operand. The
-smallest numbers stay apart until the loop ends: each step would wait for their minimum."""
-
-
-def inline_end(may_be_short: bool) -> list[str]:
-    """After the loop: what opens the lines that multiply anew, of what planes do not hold."""
+def part_step(spec: GemmSpec) -> list[str]:
+    """A step of a product whose operands are split in its loop: A once for all weights."""
+    pieces = {side: ", ".join(f"{side}_{part}" for part in ("high", "mid", "low"))
+              for side in ("a", *spec.tiles)}  # fmt: skip
     return [
-        f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
-        f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
-        f"if (holds == 0) | small{' | SHORT' if may_be_short else ''}:",
+        *(f"{names} = bf16_parts({side})" for side, names in pieces.items()),
+        *(
+            f"{acc} += parts_product({pieces['a']}, {pieces[tile]})"
+            for tile, acc in zip(spec.tiles, spec.sums, strict=True)
+        ),
+    ]
+
+
+def parts_end(spec: GemmSpec, may_be_short: bool) -> list[str]:
+    """After the loop: what opens the lines that multiply anew. An infinity, or what rounds to one,
+    leaves NaN behind."""
+    lost = " | ".join(f"({acc} != {acc})" for acc in spec.sums)
+    short = " | SHORT" if may_be_short else ""
+    return [
+        f"lost = tl.max(({lost}).to(tl.int32))",
+        f"if (lost > 0){short}:",
+        *(f"    {acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in spec.sums),
     ]
 
 
 __all__ = [
-    "INLINE_START",
-    "INLINE_STEP",
+    "PART_HELPERS",
     "PLANE_HELPERS",
     "Splits",
     "blocks_of",
-    "inline_end",
+    "part_step",
+    "parts_end",
     "plane_lines",
     "plane_pointers",
     "planes_of",

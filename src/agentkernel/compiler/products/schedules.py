@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +14,8 @@ from agentkernel.domain.verdict import Precision
 FloatType = Literal["float32", "float16", "bfloat16"]
 GemmSchedule = dict[str, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, num_warps, num_stages; of TRANSPOSE_A, TRANSPOSE_B,
-PLANES (1 or 2), PERSIST (how many programs) and DESCRIPTORS (1: TMA loads, 2: it stores as well)
-those that are not 0."""
+PLANES (1: fp16 planes, 2: bf16 parts), PERSIST (how many programs) and DESCRIPTORS (1: TMA loads,
+2: it stores as well) those that are not 0."""
 Tile = tuple[int, int, int, int, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
 
@@ -36,7 +36,12 @@ no tile of theirs needs a mask, and none goes past a block."""
 SHORT_K = 32
 """So many terms, at most, are multiplied in fp32 itself: parts of the operands round three times as
 often as fp32 does, which sums of more terms hide, and cost no less there (docs/planes.md)."""
+LAUNCH_NS = 2000
+SM_RATE: dict[FloatType, float] = {"float32": 340.0, "float16": 2270.0, "bfloat16": 2270.0}
+"""Multiplications a nanosecond of an SM at 90 and 600 TFLOP/s on 132 of them."""
 MAX_SCHEDULES = 10
+MOST_PARTS = 5
+"""Of them so many multiply planes or parts."""
 
 WGMMA_FP32: tuple[Tile, ...] = (
     (128, 128, 64, 8, 3),  # 91 TFLOP/s at 4096^3 on an H200; every tile with 256 spills
@@ -54,10 +59,12 @@ WGMMA_PLANES: tuple[Tile, ...] = (
     (128, 128, 32, 8, 5),
     (128, 64, 64, 4, 4),
 )
-WGMMA_INLINE_PLANES: tuple[Tile, ...] = (
-    (128, 128, 32, 8, 4),
+WGMMA_PARTS: tuple[Tile, ...] = (
+    (128, 128, 64, 8, 3),  # 81 TFLOP/s at 64 x 512^3 on an H200, 90 at 4096^3
+    (128, 128, 32, 8, 4),  # 79 at 128 x 128 x 262144, where the step of 64 reaches 64
     (64, 128, 32, 4, 4),
     (128, 64, 32, 4, 4),
+    (64, 64, 32, 4, 4),
 )
 WGMMA_TF32: tuple[Tile, ...] = (
     (128, 128, 32, 8, 4),
@@ -158,7 +165,8 @@ def gemm_schedules(
     turned = _transposes(facts, target)
     if turned:
         plain = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]] + plain[:2]
-    large = prefer(_planes(facts, target) or _persistent(facts, target), hints)
+    planes, split = _planes(facts, target), _parts(facts, target)
+    large = prefer(planes + split[: MOST_PARTS - len(planes)] or _persistent(facts, target), hints)
     plain = plain[: MAX_SCHEDULES - len(large)]
     wanted = bool(large) and all(large[0][name] == value for name, value in hints.items())
     if wanted and target.has_wgmma and facts.m * facts.n * facts.k * facts.batch >= LARGE:
@@ -194,6 +202,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
         )  # fmt: skip
 
     depth = 2 if facts.dtype == "float32" else 1
+    split = {1: _planes(facts, target), 2: _parts(facts, target)}
     axes = {
         "BLOCK_M": _sides(facts.m),
         "BLOCK_N": _sides(facts.n),
@@ -202,7 +211,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
         "num_stages": [2, 3, 4, 5],
         "GROUP_M": [4, GROUP_M, 16],
         "SPLIT_K": powers(1, 128),
-        "PLANES": [0, 1, 2] if _planes(facts, target) else [0],
+        "PLANES": [0, *(which for which, found in split.items() if found)],
         "PERSIST": [0, programs] if _persistent(facts, target) else [0],
         "DESCRIPTORS": [0, 1, 2] if _described(facts, target) else [0],
     }
@@ -313,17 +322,32 @@ def _schedule(tile: Tile, split: int) -> GemmSchedule:
 
 
 def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
-    """Schedules that multiply fp16 planes of fp32 operands; none for what is small. Operands of
-    which a tile or two reads each element are split as they are read."""
-    inline = max(facts.m, facts.n) <= 2 * BLOCK
-    strict = facts.dtype == "float32" and facts.precision == "strict" and target.has_wgmma
-    least = BLOCK // 2 if inline else 2 * BLOCK
-    if not strict or min(facts.m, facts.n) < least or facts.k < 2 * BLOCK:
+    """Schedules that multiply fp16 planes of fp32 operands; none for what is small, and none where
+    a tile or two reads each element: those are split as they are read."""
+    if not _in_parts(facts, target) or max(facts.m, facts.n) <= 2 * BLOCK:
         return []
+    if min(facts.m, facts.n) < 2 * BLOCK or facts.k < 2 * BLOCK:
+        return []
+    return _cheapest(WGMMA_PLANES, {"PLANES": 1}, facts, target)
+
+
+def _parts(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
+    """Schedules that multiply bf16 parts of fp32 operands; none for a dimension that is small."""
+    if not _in_parts(facts, target) or min(facts.m, facts.n, facts.k) < BLOCK // 2:
+        return []
+    tiles = [tile for tile in WGMMA_PARTS if tile[0] < 2 * facts.m and tile[1] < 2 * facts.n]
+    return _cheapest(tiles, {"PLANES": 2}, facts, target)
+
+
+def _in_parts(facts: GemmFacts, target: Target) -> bool:
+    return facts.dtype == "float32" and facts.precision == "strict" and target.has_wgmma
+
+
+def _cheapest(
+    tiles: Sequence[Tile], more: GemmSchedule, facts: GemmFacts, target: Target
+) -> list[GemmSchedule]:
     found = [
-        _schedule(tile, split) | {"PLANES": 2 if inline else 1}
-        for tile in (WGMMA_INLINE_PLANES if inline else WGMMA_PLANES)
-        for split in _splits(tile, facts, target)
+        _schedule(tile, split) | more for tile in tiles for split in _splits(tile, facts, target)
     ]
     return sorted(found, key=lambda schedule: _cost(schedule, facts, target))[:3]
 
@@ -376,7 +400,8 @@ def epilogue_columns(schedule: GemmSchedule) -> int:
 
 
 def _fits_planes(tile: Tile) -> bool:
-    """Planes are padded to 128, and a step's sum takes as many registers as the tile's."""
+    """Planes are padded to 128. A step's sum, of planes or of parts, takes as many registers as the
+    tile's."""
     return max(tile[:3]) <= BLOCK and tile[0] * tile[1] <= ACCUMULATORS // 2 * 32 * tile[3]
 
 
@@ -402,8 +427,16 @@ def _cost(schedule: GemmSchedule, facts: GemmFacts, target: Target) -> float:
     waves = -(-programs // (resident * int(target.sm_count.value))) * resident
     work = rows * cols + 24 * (rows + cols)
     spilling = 1.2 if rows * cols > 128 * 128 else 1.0
-    reducing = 1 + 0.02 * schedule["SPLIT_K"] if schedule["SPLIT_K"] > 1 else 1.0
-    return waves * facts.k / schedule["SPLIT_K"] * work * spilling * reducing
+    found = waves * facts.k / schedule["SPLIT_K"] * work * spilling
+    return found + _reducing(schedule["SPLIT_K"], facts, target)
+
+
+def _reducing(split: int, facts: GemmFacts, target: Target) -> float:
+    """What a second launch that adds slices of K takes, in multiplications of an SM meanwhile."""
+    if split == 1:
+        return 0.0
+    moved = split * facts.m * facts.n * facts.batch * 2 * ITEM_BYTES["float32"]
+    return (LAUNCH_NS + moved / target.dram_gb_per_s.value) * SM_RATE[facts.dtype]
 
 
 def _tile_count(rows: int, cols: int, facts: GemmFacts) -> int:

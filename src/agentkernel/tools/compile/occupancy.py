@@ -81,7 +81,8 @@ def _round_up(value: int, unit: int) -> int:
 
 USAGE = re.compile(r"REG:(?P<registers>\d+) STACK:(?P<stack>\d+) .*?LOCAL:(?P<local>\d+)")
 TENSOR_CORE_PTX = (
-    ("wgmma.f16", re.compile(r"\bwgmma\.mma_async[\w.]*\.b?f16\b")),
+    ("wgmma.f16", re.compile(r"\bwgmma\.mma_async[\w.]*\.f16\b")),
+    ("wgmma.bf16", re.compile(r"\bwgmma\.mma_async[\w.]*\.bf16\b")),
     ("wgmma", re.compile(r"\bwgmma\.mma_async")),
     ("tcgen05", re.compile(r"\btcgen05\.mma")),
     ("mma", re.compile(r"\b(?:mma|wmma)\.(?:sync|mma)")),

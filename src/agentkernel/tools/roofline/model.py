@@ -138,10 +138,10 @@ def estimate(
 
 def _matrix_peak(kernel: KernelResources, analysis: Analysis, target: Target) -> float:
     """TFLOP/s that apply to a kernel: a strict fp32 product whose operands are not split into fp16
-    planes is three TF32 products, at half their rate."""
+    planes is three TF32 products or six of bf16, at half their rate."""
     peak = analysis.matmul_peak_tflops
     strict = target.has_wgmma and peak <= target.peak_tflops["fp16"].value / 3 + 1
-    return peak / 2 if strict and kernel.tensor_core == "wgmma" else peak
+    return peak / 2 if strict and kernel.tensor_core in ("wgmma", "wgmma.bf16") else peak
 
 
 def least_estimate_us(analysis: Analysis) -> float:
