@@ -14,6 +14,12 @@ from torch import fx, nn
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.lowering import LOWERINGS
 from agentkernel.compiler.lowering.decompositions import decomposition
+from agentkernel.compiler.lowering.grid_sample import (
+    BICUBIC,
+    BILINEAR,
+    NEAREST,
+    grid_sampler_2d,
+)
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import OfOne, functional
@@ -122,6 +128,24 @@ def test_a_place_outside_of_an_image_is_zero_whatever_its_corner_is(
     text = written(module, (image, grid), "looped")
     image[0, :, 0, 0] = torch.tensor([math.inf, math.nan])
     box.check(text, module, [image, grid])
+
+
+@pytest.mark.parametrize("place", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("mode", [BILINEAR, NEAREST, BICUBIC])
+def test_a_place_that_is_no_number_is_as_on_a_gpu(mode: int, align: bool, place: float) -> None:
+    """There it is outside of the image (a CPU gives NaN, or any pixel), or clipped."""
+    image, grid = torch.rand(2, 3, 4, 5) + 1, torch.zeros(2, 6, 7, 2)
+    grid[1, 2, 3, 0] = place
+    for padding in (0, 1, 2):
+        found = grid_sampler_2d(image, grid, mode, padding, align)[1, :, 2, 3]
+        if mode == BICUBIC and (not math.isfinite(place) or padding == 0):
+            assert bool((found.isnan() | (found == 0)).all())
+        elif padding == 0:
+            assert bool((found == 0).all())
+        else:
+            assert bool((found >= 1).all())
+            assert bool((found <= 2).all())
 
 
 def call_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[fx.Node, dict[str, int]]:

@@ -41,9 +41,9 @@ def plane_place(x):
 
 
 @triton.jit
-def largest_along(x, place, axis: tl.constexpr):
-    """The largest magnitudes along an axis, over 2**place; 1 for zeros alone."""
-    found = tl.max(tl.abs(x), axis=axis) * ((127 - place) << 23).to(tl.float32, bitcast=True)
+def over_place(largest, place):
+    """Magnitudes over 2**place; 1 for 0."""
+    found = largest * ((127 - place) << 23).to(tl.float32, bitcast=True)
     return tl.where(found == 0.0, 1.0, found)
 
 
@@ -87,10 +87,11 @@ def gelu_kernel_split(
         places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * 128)
     inside = (row < rows)[:, None] & (ks < depth)[None, :]
     x = tl.load(source_ptrs, mask=inside, other=0.0)
-    place, holds = plane_place(x)
+    largest = tl.max(tl.abs(x), axis=1)
+    place, holds = plane_place(largest)
     high, low, size = split_planes(x, place)
     scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
-    holds &= (tl.min(size) >= 9.5367431640625e-07) & (tl.min(largest_along(x, place, 1)) >= 0.0001220703125)
+    holds &= (tl.min(size) >= 9.5367431640625e-07) & (tl.min(over_place(largest, place)) >= 0.0001220703125)
     tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))
     matrix = tl.cast(row_blocks * 128, tl.int64) * (deep_blocks * 128)
     planes_ptr += batch * matrix

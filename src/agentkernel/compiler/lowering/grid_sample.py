@@ -8,8 +8,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import _upsample_cubic_interp1d
 
-ZEROS = 0
-"""The number of the padding by zeros."""
+ZEROS, BORDER = range(2)
+"""The numbers of the paddings by zeros and by the nearest pixel; 2 reflects."""
 BILINEAR, NEAREST, BICUBIC = range(3)
 """The numbers of the interpolations."""
 
@@ -23,10 +23,9 @@ def grid_sampler_2d(
 ) -> torch.Tensor:
     """`aten.grid_sampler_2d`. A place outside of the image counts as zero, as on a GPU, whatever
     the pixels are: PyTorch's decomposition multiplies the first pixel by 0, which is NaN where it
-    is infinite."""
+    is infinite. NaN is such a place, and with another padding that of the first pixel."""
     if padding != ZEROS:
-        known = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
-        return cast("torch.Tensor", known(image, grid, interpolation, padding, align_corners))
+        return _padded(image, grid, interpolation, padding, align_corners)
     batch, channels, height, width = image.shape
     _, rows, columns, _ = grid.shape
     # Channels share a grid, and one kernel holds all if it has their size.
@@ -65,10 +64,23 @@ def grid_sampler_2d(
     return terms[0] + terms[1] + terms[2] + terms[3]
 
 
+def _padded(
+    image: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
+) -> torch.Tensor:
+    """With pixels of the border outside of the image. A GPU clips after all else, by minimum and
+    maximum, of which NaN is neither; as a number of a pixel it would be anything. Weights of cubics
+    stay NaN."""
+    known = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
+    # A reflection takes the remainder of a place, which an infinity has not.
+    lost = grid.isnan() if padding == BORDER else ~grid.isfinite()
+    found = known(image, torch.where(lost, -1, grid), interpolation, padding, align_corners)
+    if interpolation == BICUBIC:
+        found = found + (grid - grid).sum(-1)[:, None]
+    return cast("torch.Tensor", found)
+
+
 def _clamped(place: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of pixels (int64), 0 for those outside, and which are inside: NaN as well, which
-    then makes NaN of the pixel, as on a GPU."""
-    place = torch.where(place.isnan(), 0, place)
+    """The numbers of pixels (int64), 0 for those outside, and which are inside; NaN is not."""
     inside = (place >= 0) & (place < size)
     return torch.where(inside, place, 0).to(torch.int64), inside
 
