@@ -100,6 +100,10 @@ SPLIT_FROM = 16384
 """Shortest row worth splitting."""
 
 
+STRIDED_TILES = ((32, 32, 4), (64, 64, 8), (16, 256, 8), (32, 64, 4), (64, 32, 4))
+"""Rows, columns and warps where what is read and what is written walk different dimensions."""
+
+
 def region_schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
     """Schedules for one region, best guess first, without repeats; at least one."""
     make = _reductions if region.reduces else _pointwise
@@ -126,7 +130,9 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
         return
     cols = power_of_two(hint(region.col_count))
     if _strided(region):
-        for rows, width, count in ((32, 32, 4), (64, 64, 8), (32, 64, 4), (64, 32, 4)):
+        # Long lines of a result whose rows begin anywhere: what lies between two 32-byte sectors
+        # is written twice (16 x 256 took 91 us where 64 x 128 took 137, SCHEDULES.md).
+        for rows, width, count in STRIDED_TILES:
             yield Schedule("tile", min(width, cols), rows, num_warps=count)
         return
     shapes = ((block, warps), (1024, 4), (2048, 8), (2048, 4), (4096, 8), (512, 4))
@@ -345,7 +351,7 @@ def _pointwise_spaces(region: Region, rows: int, length: int) -> Iterator[Space]
     if not region.rows or not _strided(region):
         yield "flat", {"block_cols": powers(128, 8192), "num_warps": WARPS}, 8192
     if region.rows:
-        cols = powers(16, 128) if _strided(region) else powers(min(64, width), min(width, 8192))
+        cols = powers(16, 512) if _strided(region) else powers(min(64, width), min(width, 8192))
         high = powers(1, min(256, power_of_two(rows)))
         yield "tile", {"block_cols": cols, "block_rows": high, "num_warps": WARPS}, 8192
 
