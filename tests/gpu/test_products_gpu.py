@@ -12,6 +12,7 @@ from torch import nn
 from agentkernel.agents.compiler_coder import Variant, family
 from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.domain.candidate import TrialResult
+from agentkernel.swap.kernel import execute_module
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy.direct_form import with_direct_launches
 from agentkernel.tools.judge.policy.graph_form import with_graph
@@ -150,6 +151,37 @@ def test_products_off_the_tile(dtype: torch.dtype, sizes: tuple[int, int, int]) 
     )
     for loaded in (linear, pair, plain):
         assert_accepted(loaded, variants(loaded, "gemm")[0].source.text)
+
+
+class Product(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x @ y
+
+
+@pytest.mark.parametrize("sizes", [(128, 4096, 128), (333, 777, 555), (65, 9000, 129)])
+def test_products_of_parts(sizes: tuple[int, int, int]) -> None:
+    """Operands split in the loop: accepted, no further off than eager, infinities and NaN where
+    fp64 has them, numbers near both ends of fp32's range."""
+    rows, inner, outer = sizes
+    loaded = problem_from_module(Product(), (torch.randn(rows, inner), torch.randn(inner, outer)))
+    found = [item.source.text for item in variants(loaded, "gemm")]
+    parts = [text for text in found if "bf16_parts" in text]
+    assert parts
+    assert_accepted(loaded, parts[0])
+    # What the judge has accepted runs here, too.
+    module = execute_module(parts[0], "parts").ModelNew()
+    x, y = torch.randn(rows, inner, device="cuda"), torch.randn(inner, outer, device="cuda")
+    for scale in (1.0, 1e-18, 1e18):
+        wanted = (scale * x).double() @ y.double()
+        errors = [
+            ((got.double() - wanted).norm() / wanted.norm()).item()
+            for got in (module(scale * x, y), (scale * x) @ y)
+        ]
+        assert errors[0] <= errors[1] + 2**-22, (scale, errors)
+    x[3, 5], x[7, 2], y[1, 4] = torch.inf, torch.nan, 3e38
+    got, wanted = module(x, y), (x.double() @ y.double()).float()
+    assert torch.equal(got.isnan(), wanted.isnan())
+    assert torch.equal(got.isinf(), wanted.isinf())
 
 
 class Lower(nn.Module):
