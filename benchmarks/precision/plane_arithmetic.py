@@ -56,6 +56,39 @@ def tf32_planes(x: torch.Tensor) -> Planes:
     return Planes(high, low, torch.ones(x.shape[1]), torch.zeros(0, dtype=torch.bool))
 
 
+class Parts(NamedTuple):
+    """A matrix as a product splits it in its loop: x = high + mid + low, fp32 with the values of
+    bf16."""
+
+    high: torch.Tensor
+    mid: torch.Tensor
+    low: torch.Tensor
+
+
+def parts_of(x: torch.Tensor) -> Parts:
+    """Split an fp32 matrix into parts, by its bits as the kernel does."""
+    high = ((x.view(torch.int32) + 0x8000) & -0x10000).view(torch.float32)
+    rest = x - high
+    mid = (rest.view(torch.int32) & -0x10000).view(torch.float32)
+    low = ((rest - mid).view(torch.int32) & -0x10000).view(torch.float32)
+    return Parts(high, mid, low)
+
+
+def parts_product(a: torch.Tensor, b: torch.Tensor, step: int = 32) -> torch.Tensor:
+    """a @ b.T of fp32 matrices in parts, the six products of a step one after the other."""
+    total = a.new_zeros(len(a), len(b))
+    for start in range(0, a.shape[1], step):
+        one, other = (parts_of(x[:, start : start + step].contiguous()) for x in (a, b))
+        found = one.low @ other.high.T
+        for left, right in (
+            (one.mid, other.mid), (one.high, other.low), (one.mid, other.high),
+            (one.high, other.mid), (one.high, other.high),
+        ):  # fmt: skip
+            found = torch.addmm(found, left, right.T)
+        total += found
+    return total
+
+
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b.T of fp32 [rows <= 128, K], [cols <= 128, K]: one tile of the kernel, emulated."""
     left, right, step = planes_of(a), planes_of(b), STEP

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plane_arithmetic import bound, planes_of, product
+from plane_arithmetic import bound, parts_of, parts_product, planes_of, product
 
 ROOT = Path(__file__).parents[3]
 MANTISSAS = 1 << 23
@@ -40,6 +40,29 @@ def test_the_constants_hold_for_every_number_of_a_binade(power: int) -> None:
     assert bool((residual <= (2.0**-11 * x).clamp_min(2.0**-25)).all())
     assert bool((found.low.abs() <= 2048 * (2.0**-11 * x).clamp_min(2.0**-25)).all())
     assert float(off[1:].max()) == max(2.0 ** (power - 23), 2.0**-36), "no larger than need be"
+
+
+@pytest.mark.parametrize("power", [-109, -30, 0, 126])
+def test_parts_are_all_of_every_number_of_a_binade(power: int) -> None:
+    bits = torch.arange(MANTISSAS, dtype=torch.int32) + ((127 + power) << 23)
+    x = bits.view(torch.float32)
+    for found in (x, -x):
+        high, mid, low = parts_of(found)
+        assert bool((high.double() + mid.double() + low.double() == found.double()).all())
+        assert bool(((found - high).abs() <= 2.0**-8 * x).all())
+        assert bool((mid.abs() <= 2.0**-8 * x).all())
+        assert bool((low.abs() < 2.0**-15 * x).all())
+        for part in (high, mid, low):
+            assert torch.equal(part, part.bfloat16().float())
+
+
+def test_what_rounds_to_an_infinity_leaves_nan() -> None:
+    """So that the tile is multiplied anew, as one with an infinity is."""
+    largest = torch.finfo(torch.float32).max
+    for value, lost in ((255.4999 * 2.0**120, False), (255.5 * 2.0**120, True), (largest, True),
+                        (torch.inf, True), (-largest, True)):  # fmt: skip
+        x = torch.full((2, 40), value)
+        assert bool(parts_product(x, torch.full((3, 40), 1e-3)).isnan().all()) is lost
 
 
 class Side(NamedTuple):
@@ -100,6 +123,22 @@ def test_the_kernel_keeps_the_bound(
     interpreted: planes.Multiply, sides: tuple[Side, Side], depth: int
 ) -> None:
     assert share(interpreted, sides, depth) <= 1
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(sides=st.tuples(SIDES, SIDES), depth=st.integers(1, 700))
+@example(sides=(SMALL, SMALL), depth=128)
+@example(sides=(WORST, WORST), depth=4096)
+def test_parts_keep_their_bound(sides: tuple[Side, Side], depth: int) -> None:
+    """That of docs/planes.md, in whatever range the numbers lie."""
+    torch.manual_seed(depth)
+    a, b = drawn(sides[0], 9, depth), drawn(sides[1], 17, depth)
+    sums = a.double().abs() @ b.double().abs().T
+    steps = 6 * 32 + -(-depth // 32) + 1
+    least = (2.0**-22 + 2.0**-30) * sums + steps * 2.0**-24 * (1 + 2.0**-7) * sums
+    least += 6 * depth * 2.0**-149  # what fp32 loses of products that are subnormal
+    error = (parts_product(a, b).double() - a.double() @ b.double().T).abs()
+    assert bool((error <= least).all())
 
 
 def test_no_smaller_constant_holds() -> None:
