@@ -267,6 +267,18 @@ def test_planes_are_for_strict_fp32_products_that_are_large(
     assert not any("PLANES" in schedule for schedule in gemm_schedules(facts, ada))
 
 
+@pytest.mark.parametrize("k", [1000, 1023, 4096])
+def test_parts_of_any_depth_spill_nothing(k: int) -> None:
+    """With the mask that a K of no whole steps takes, a step of 64 spilled 500 bytes a thread."""
+    found = gemm_schedules(GemmFacts(4096, 1024, k), load_targets()["h200"])
+    parts = [item for item in found if item.get("PLANES") == 2]
+    assert parts
+    assert all((item["BLOCK_K"] == 64) <= (k % 64 == 0) for item in parts)
+    for item in parts[:2]:
+        item["EVEN_K"] = k % item["BLOCK_K"] == 0
+        assert cost_of(spec_of(), item).stack_bytes == 0
+
+
 def test_amd_multiplies_fp32_natively() -> None:
     schedule = gemm_schedules(GemmFacts(512, 512, 512), load_targets()["mi300x"])[0]
     assert 'input_precision="ieee"' in emit_gemm(spec_of(vendor="amd"), schedule).source

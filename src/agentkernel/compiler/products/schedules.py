@@ -335,7 +335,13 @@ def _parts(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
     """Schedules that multiply bf16 parts of fp32 operands; none for a dimension that is small."""
     if not _in_parts(facts, target) or min(facts.m, facts.n, facts.k) < BLOCK // 2:
         return []
-    tiles = [tile for tile in WGMMA_PARTS if tile[0] < 2 * facts.m and tile[1] < 2 * facts.n]
+    # A step of 64 and the mask of a K that it does not divide are too many registers.
+    deep = BLOCK // 2 if facts.k % (BLOCK // 2) == 0 else BLOCK // 4
+    tiles = [
+        tile
+        for tile in WGMMA_PARTS
+        if tile[0] < 2 * facts.m and tile[1] < 2 * facts.n and tile[2] <= deep
+    ]
     return _cheapest(tiles, {"PLANES": 2}, facts, target)
 
 
