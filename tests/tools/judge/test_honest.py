@@ -89,6 +89,38 @@ def test_a_norm_in_fp32_passes_where_eager_sums_in_fp64_and_one_pass_does_not():
     assert judged(model, [x], (x - mean) / once).mismatch is not None
 
 
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
+@pytest.mark.parametrize("place", [-31.0, -8.6, -8.2, -7.0, -5.3])
+def test_the_tail_of_gelu_may_be_nearer_than_fp64_has_it(approximate, place):
+    """1 + tanh cancels there, in fp64 too: a kernel by way of a sigmoid was refused in rows that
+    hold nothing else."""
+    x = torch.zeros(4, 1000)
+    x[2, 5] = place
+    model = Function(lambda x: nn.functional.gelu(x, approximate=approximate))
+    wide = x.double()
+    if approximate == "tanh":
+        inner = (2 / torch.pi) ** 0.5 * (wide + 0.044715 * wide**3)
+        found = wide * torch.sigmoid(2 * inner)
+    else:
+        found = wide * 0.5 * torch.special.erfc(-wide * 0.5**0.5)
+    assert judged(model, [x], found.float()).mismatch is None
+    for wrong in (1e-3 * x, x.clamp_max(0.0) * 1e-4):
+        assert judged(model, [x], found.float() + wrong).mismatch is not None
+
+
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
+def test_gelu_is_judged_as_closely_elsewhere(approximate):
+    torch.manual_seed(4)
+    x = torch.randn(50, 300)
+    model = Function(lambda x: nn.functional.gelu(x, approximate=approximate))
+    right = model(x.double()).float()
+    assert judged(model, [x], right).mismatch is None
+    other = nn.functional.gelu(x, approximate="none" if approximate == "tanh" else "tanh")
+    assert judged(model, [x], other).mismatch is not None
+    assert judged(model, [x], right * (1 + 1e-5)).mismatch is not None
+    assert judged(model, [x], torch.where(x < -3, 0.0, right)).mismatch is not None
+
+
 def test_tf32_passes_in_a_convolution_where_it_is_permitted_and_is_named():
     torch.manual_seed(3)
     x, w = torch.randn(2, 8, 9, 9), torch.randn(6, 8, 3, 3)

@@ -9,7 +9,8 @@ k-th partial sum follows from the total S and the variance v of the terms (a Bro
 / K)^2 S^2 + k (K - k) / K v, which sums to K S^2 / 3 + K^2 v / 6.
 
 Norms, softmax and losses are taken apart first, so that a mean or a maximum inside them is a
-reduction like any other. Where a grid is sampled its places move by the rounding of a coordinate.
+reduction like any other; so is GELU, whose 1 + tanh (or erf) leaves nothing right of a negative
+tail, in fp64 neither. Where a grid is sampled its places move by the rounding of a coordinate.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ LINEAR |= {"upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"}
 """Sums of few terms, whose rounding is as large as the same sum of their sizes."""
 CHAINED_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 """Products that it makes term after term as well, and where their operands begin."""
+SATURATING = ("tanh", "erf")
+"""Where they end at 1 or -1, a move that rounding takes back would say that 1 + tanh is exact."""
 CHAINED = ("sum", "mean", "var", "var_mean", "linalg_vector_norm")
 """Reductions that the first evaluation makes term after term."""
 SPLIT = (
@@ -100,6 +103,7 @@ SPLIT = (
     *("_safe_softmax", "mse_loss", "smooth_l1_loss", "huber_loss", "nll_loss_forward", "logsumexp"),
     *("nll_loss2d_forward", "binary_cross_entropy", "soft_margin_loss", "_fused_rms_norm"),
     *("_weight_norm_interface", "_euclidean_dist", "std", "std_mean", "addmv", "multi_margin_loss"),
+    "gelu",
 )
 TF32_BITS = 13
 """Of the 23 bits of an fp32 mantissa TF32 leaves 10."""
@@ -194,7 +198,10 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if deviation is None:
             ulps = 0.5 if name in ROUNDED else 2.0
             step = self._times * ulps * torch.finfo(value.dtype).eps
-            moved = _wide(value) * (1 + step * (2 * self._noise(value, normal=False) - 1))
+            noise = 2 * self._noise(value, normal=False) - 1
+            if name in SATURATING:
+                noise = torch.where(value.abs() == 1, noise.sign(), noise)
+            moved = _wide(value) * (1 + step * noise)
         else:
             off = torch.nan_to_num(deviation, 0.0, 0.0, 0.0) * self._noise(value, normal=True)
             off *= self._times
