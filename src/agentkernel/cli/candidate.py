@@ -21,6 +21,7 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.judge.judge import judge as run_judge
+from agentkernel.tools.judge.reference.rehearsal import check_given_indices
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
@@ -43,7 +44,9 @@ class LoadedCandidate:
     @cached_property
     def captured(self) -> Captured:
         """The module's graph."""
-        return capture(self.loaded)
+        found = capture(self.loaded)
+        check_given_indices(self.loaded, found)
+        return found
 
     @property
     def judging(self) -> JudgeSettings:

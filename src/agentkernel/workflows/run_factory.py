@@ -53,6 +53,7 @@ from agentkernel.remote.line import RemoteLine, Tell
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.stages import stage
 from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.reference.rehearsal import check_given_indices
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     fresh_seed,
@@ -150,7 +151,9 @@ class LocalRunFactory:
         @cache
         def captured() -> Captured:
             with stage("capture"):
-                return capture(loaded)
+                found = capture(loaded)
+                check_given_indices(loaded, found)
+                return found
 
         warnings: list[str] = []
         with (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
@@ -24,6 +25,7 @@ from agentkernel.tools.judge.reference.rehearsal import (
     CheckedIndices,
     Unchecked,
     WideProducts,
+    check_given_indices,
     checks_values,
     counts_places,
     rehearse,
@@ -253,6 +255,51 @@ def test_indices_are_looked_at_where_the_module_is(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(rehearsal, "_rehearse_on_cpu", never)
     out_of_range_is_seen("cpu")
+
+
+OWN = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(100, 8)
+
+    def forward(self, ids, x):
+        return EXPRESSION
+
+def get_inputs():
+    return [torch.randint(LOW, LOW + 10, (4, 6)), torch.rand(4, 100)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "self.table(ids)",
+        "self.table((ids * 2 - ids).clamp(min=0))",
+        "x.gather(1, ids)",
+        "x[:, ids[0]]",
+        "x[torch.arange(4)[:, None], ids]",
+        "self.table(torch.where(ids > 3, ids, 0)) + x.mean()",
+    ],
+)
+def test_a_module_that_has_no_element_for_its_own_indices_is_refused(
+    tmp_path: Path, expression: str
+) -> None:
+    """Its graph says nothing of values: a drop-in of it was certified."""
+    path = tmp_path / "problem.py"
+    for low in (5, 150):
+        path.write_text(OWN.replace("EXPRESSION", expression).replace("LOW", str(low)))
+        loaded = load_problem(str(path))
+        refused = pytest.raises(ProblemError, match=r"own inputs: index 15\d is out of")
+        with refused if low == 150 else contextlib.nullcontext():
+            check_given_indices(loaded, capture(loaded))
 
 
 @pytest.mark.gpu

@@ -6,18 +6,22 @@ asserts something else is run on the CPU, where it raises.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
+from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from agentkernel.domain.errors import ProblemError
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.timed_cpus import lane_cpus
-from agentkernel.tools.judge.cases.edge_inputs import LOOKUPS
+from agentkernel.tools.judge.cases.edge_inputs import LOOKUPS, index_inputs
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.settings import threads
+from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     from torch import nn
@@ -189,6 +193,47 @@ def _by_lists(shape: Sequence[int], indices: object) -> Iterator[Places]:
         if index is not None:
             yield Places(index, shape[dim], from_end=True)
         dim += 1
+
+
+def check_given_indices(loaded: LoadedProblem, captured: Captured) -> None:
+    """Raises ProblemError where the module's own inputs hold an index that it has no element for:
+    its graph does not depend on values, and would be taken for one that runs."""
+    if not index_inputs(captured):
+        return
+    given = dict(zip(captured.user_inputs, loaded.make_inputs(seed=0), strict=False))
+    values: dict[Node, object] = {}
+    for node in captured.graph.graph.nodes:
+        if node.op == "placeholder" and node.name in given:
+            values[node] = given[node.name]
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        args, kwargs = (_known(part, values) for part in (node.args, node.kwargs))
+        names = [argument.name for argument in node.target._schema.arguments]
+        try:
+            for places in places_of(
+                str(node.target), dict(zip(names, args, strict=False)) | kwargs
+            ):
+                if type(places.indices) is torch.Tensor and type(places.size) is int:
+                    places.check()
+        except IndexError as error:
+            raise ProblemError(
+                f"{loaded.problem.class_name} has no element for one of its own inputs: "
+                f"{error} ({node.target}). Expected indices that its tables have. Next: correct "
+                "the inputs, or the sizes that the module is built with."
+            ) from error
+        except (Unchecked, AttributeError, KeyError, TypeError, ValueError):
+            pass  # another form of call
+        shown = node.meta.get("val")
+        whole = isinstance(shown, torch.Tensor) and not shown.is_floating_point()
+        view = any(item.alias_info for item in node.target._schema.returns)
+        if (whole or view) and all(item in values for item in node.all_input_nodes):
+            with contextlib.suppress(Exception):  # then its values are not known
+                values[node] = node.target(*args, **kwargs)
+
+
+def _known(part: Any, values: Mapping[Node, object]) -> Any:
+    """Arguments of a node: tensors where they are known, else their form."""
+    return map_arg(part, lambda node: cast("Any", values.get(node, node.meta.get("val"))))
 
 
 def rehearse(
