@@ -162,6 +162,12 @@ def test_a_mistake_is_one_line_with_a_next_step(tmp_path: Path, text: str, line:
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_that_does_not_parse_is_not_one_without_inputs(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def get_inputs():\n    return [\n")
+    text = "models: [{name: broken, model: 'broken.py:Model'}]"
+    assert read_zoo(write(tmp_path, text)).models[0].make_inputs == "broken.py:get_inputs"
+
+
 def test_a_zoo_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=r"No such zoo: 'tinny'\. Did you mean 'tiny'\?"):
         read_zoo(Path("tinny"))

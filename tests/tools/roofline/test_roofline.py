@@ -152,6 +152,25 @@ def test_a_memory_bound_launch_takes_its_bytes_over_the_bandwidth():
     assert doubled.time_us == pytest.approx(2 * (2.0 + LAUNCH_US))
 
 
+def test_a_dropout_that_drops_nothing_is_no_launch_of_eagers():
+    """Eager hands its input on; the graph has a copy there."""
+
+    class Dropped(nn.Module):
+        def __init__(self, drop):
+            super().__init__()
+            self.drop = drop
+
+        def forward(self, x):
+            return torch.relu(self.drop(x).clone() + 1)
+
+    x = torch.empty(64, 64)
+    found = [
+        estimate_eager(captured(Dropped(drop).eval(), x), H200).time_us
+        for drop in (nn.Identity(), nn.Dropout(0.1), nn.Dropout1d(0.1))
+    ]
+    assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize(("unit", "rate"), [("wgmma.f16", 1), ("wgmma", 2), ("wgmma.bf16", 2)])
 def test_matrix_work_goes_to_the_launch_with_tensor_cores(unit, rate):
     graph = captured(LinearGelu(), torch.empty(4096, 2048, device="meta"))

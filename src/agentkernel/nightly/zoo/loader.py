@@ -122,15 +122,15 @@ def parse_reference(text: str, folder: Path) -> Reference:
 
 
 def has_own(model: ZooModel, name: str, folder: Path) -> bool:
-    """Whether the model's file defines the function `name`. Raises ProblemError where the reference
-    does not read."""
+    """Whether the model's file defines the function `name`, or cannot be read so far. Raises
+    ProblemError where the reference does not read."""
     file = parse_reference(model.model, folder).file
     if file is None:
         return False
     try:
         tree = parse_source(source_bytes(file), str(file))
     except SyntaxError:
-        return False  # which is told where the model's name is looked up
+        return True  # what is wrong is told where the model's name is looked up
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
 
 

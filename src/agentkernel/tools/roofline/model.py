@@ -291,9 +291,18 @@ def graph_costs(captured: Captured) -> tuple[OpCost, ...]:
     for node in captured.graph.graph.nodes:
         if node.op != "call_function" or is_free(node.target) or not _has_tensor(node):
             continue
+        if _hands_on(node):
+            continue
         args = [_value(item) for item in node.args]
         costs.append(op_cost(node.target, args, node.meta["val"], size_of))
     return tuple(costs)
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether it is a dropout that drops nothing: eager returns its input, of which the export
+    makes a copy."""
+    line = str(node.meta.get("stack_trace", "")).strip().rpartition("\n")[2]
+    return op_name(node.target) == "aten.clone" and "dropout" in line
 
 
 def minimum_bytes(captured: Captured) -> int:
