@@ -111,6 +111,10 @@ def test_a_kept_original_is_the_module_itself(tmp_path: Path) -> None:
     found = optimize(tmp_path, module, Script("a", drafted=False))
     assert found.status == "kept_original"
     assert found.module is module
+    for put in (agentkernel.apply, agentkernel.apply_all):
+        applied = put(nn.Linear(3, 2), found)
+        assert not applied.kernels
+        assert "the run kept a baseline" in applied.note
 
 
 class Seen(nn.Module):

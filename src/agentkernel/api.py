@@ -25,6 +25,7 @@ from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
 from agentkernel.swap.swap import (
+    KEPT,
     Applied,
     apply_equal,
     apply_whole,
@@ -190,7 +191,7 @@ def apply(
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         if kernel is None:
-            return apply_equal(model, {})
+            return with_nothing(apply_equal(model, {}), KEPT)
         name = kernel.certificate.problem.class_name
         return apply_whole(model, kernel, name, declared_sizes=declared_sizes)
     if isinstance(what, str | Path):
@@ -217,7 +218,7 @@ def apply_all(
     _require_run(what)
     kernel = _kernel_of(what)
     if kernel is None:
-        return with_nothing(apply_kernels(model, {}))
+        return with_nothing(apply_kernels(model, {}), KEPT)
     name = kernel.certificate.problem.class_name
     return apply_everywhere(model, kernel, name, declared_sizes=declared_sizes)
 

@@ -69,8 +69,12 @@ NO_GPU = (
     "Next: run it where there is one; agentkernel.counts(model) says what ran."
 )
 NOTHING = (
-    "No kernel was put in: no part of the model computes what was verified, or a baseline was "
-    "kept. Next: Applied.refused says why, where a module of that class is there."
+    "No kernel was put in: no part of the model computes what was verified. Next: Applied.refused "
+    "says why, where a module of that class is there."
+)
+KEPT = (
+    "No kernel was put in: the run kept a baseline, and the model is as it was. Next: "
+    "'agentkernel show' with the run says why."
 )
 TRAINING = (
     "The model is in training mode, in which its own modules run. "
@@ -510,10 +514,10 @@ def apply_all(
     return replace(applied if kernels else with_nothing(applied), refused=found.refused)
 
 
-def with_nothing(applied: Applied) -> Applied:
+def with_nothing(applied: Applied, note: str = NOTHING) -> Applied:
     """`applied`, of no kernel, which says so: whoever asked for some believes that they run."""
-    _warn_once(NOTHING)
-    return replace(applied, note=NOTHING)
+    _warn_once(note)
+    return replace(applied, note=note)
 
 
 def apply_whole(
