@@ -5,7 +5,6 @@ import pytest
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
 from agentkernel.tools.judge.cases.selection import plan_cases
-from agentkernel.tools.judge.pace import Pace
 from agentkernel.tools.judge.reference import oracle
 from agentkernel.tools.judge.settings import JudgeSettings
 
@@ -76,22 +75,66 @@ def test_one_that_only_large_sizes_show(looked, sources):
     assert failure.reason == "out_of_bounds"
 
 
-def test_sizes_that_take_the_interpreter_too_long_are_left_out(looked, sources, monkeypatch):
-    """A call that ends at its limit took ten seconds, and nothing was said of those before it."""
-    calls, note = [], Pace.note
-
-    def slow(pace, shape, seconds):
-        calls.append(shape.elements)
-        note(pace, shape, shape.elements * 1e-2)
-
-    monkeypatch.setattr(Pace, "note", slow)
-    assert looked(sources.ADD) == (None, [])
-    assert calls == [2, 66]
-
-
 def test_nobody_asks_for_what_is_exact(looked, sources, monkeypatch):
-    monkeypatch.setattr(oracle, "_in_fp64", None)
+    def never(*_):
+        raise AssertionError("asked in fp64")
+
+    monkeypatch.setattr(oracle, "_in_fp64", never)
     assert looked(sources.ADD) == (None, [])
+
+
+BIAS_PROBLEM = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x + self.b
+
+def get_inputs():
+    return [torch.randn(40, 50)]
+
+def get_init_inputs():
+    return []
+"""
+BIAS = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+@triton.jit
+def add(x_ptr, b_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    b = tl.load(b_ptr)
+    inside = i < n
+    x = tl.load(x_ptr + i, mask=inside | (b != 0.0))
+    tl.store(out_ptr + i, x + b, mask=inside)
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        add[(triton.cdiv(x.numel(), 128),)](x, self.b, out, x.numel(), BLOCK=128)
+        return out
+"""
+
+
+def test_weights_are_not_those_of_the_constructor(prepared):
+    """A load past the end that only a weight other than zero lets through."""
+    loaded, captured = prepared(BIAS_PROBLEM)
+    settings = interpreted(JudgeSettings(seed=0, device="cuda"))
+    plan = plan_cases(loaded, captured, settings)
+    failure = find_out_of_bounds(loaded, captured, BIAS, settings, plan, [])
+    assert failure.reason == "out_of_bounds"
 
 
 def test_wrong_values_are_not_its_business(looked, sources):

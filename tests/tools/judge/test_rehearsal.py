@@ -233,10 +233,10 @@ def test_an_index_out_of_range_is_seen_before_it_is_taken(name: str, places: lis
         wanted = take(x, given)
     except (IndexError, RuntimeError):
         ours = pytest.raises(IndexError, match=r"index -?\d+ is out of bounds for \d+ elements")
-        with ours, CheckedIndices():  # type: ignore[no-untyped-call]
+        with ours, CheckedIndices():
             take(x, given)
         return
-    with CheckedIndices():  # type: ignore[no-untyped-call]
+    with CheckedIndices():
         assert torch.equal(take(x, given).nan_to_num(), wanted.nan_to_num())
 
 
@@ -308,6 +308,78 @@ def test_a_gpus_process_does_not_end_by_an_index() -> None:
     assert torch.zeros(2, device="cuda").sum().item() == 0
 
 
+ELSEWHERE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "embedding_bag": lambda x, i: nn.functional.embedding_bag(i[None], x),
+    "bincount": lambda x, i: i.bincount(),
+    "masked_scatter": lambda x, i: x.masked_scatter(x > 0, x[i]),
+    "multi_margin": lambda x, i: nn.functional.multi_margin_loss(x[:2], i),
+    "multilabel_margin": lambda x, i: nn.functional.multilabel_margin_loss(x[:1, :2], i[None]),
+    "max_unpool": lambda x, i: nn.functional.max_unpool1d(x[:1, :2], i[None], 2),
+    "repeat_interleave": lambda x, i: x[:2].repeat_interleave(i, 0),
+    "one_hot": lambda x, i: nn.functional.one_hot(i),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_operators_that_nobody_looks_into_go_to_the_cpu(name: str) -> None:
+    """An operator that takes integers and does not only compute with them, whatever its name."""
+    x, given = torch.randn(5, 4), torch.tensor([0, 1])
+    mode = torch.inference_mode() if name == "one_hot" else torch.no_grad()
+    with mode, pytest.raises(Unchecked), CheckedIndices():
+        ELSEWHERE[name](x, given)
+
+
+def test_numbers_of_integers_are_no_indices() -> None:
+    x, given = torch.randn(5, 4), torch.tensor([[3, 1], [0, 2]])
+    with torch.no_grad(), CheckedIndices():
+        found = (given * 2 + 1).clamp(max=4).float().sum() + given.cumsum(0).max() + given.T.numel()
+        found += torch.cat([given, given.flip(0)]).sort().values.sum() + (given == 1).any()
+        found += torch.where(given > 0, given, -given).amax() + x.topk(2).indices.sum()
+        found += (
+            torch.bucketize(x, x[0].sort().values).sum()
+            + given.clone().masked_fill_(given > 1, 0).sum()
+        )
+    assert found.ndim == 0
+
+
+def test_what_a_module_hides_is_not_taken_for_looked_at() -> None:
+    """Nor what TorchScript makes of an exception within it."""
+
+    class Hides(nn.Module):
+        def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            try:
+                return nn.functional.embedding_bag(places[None], x)
+            except Exception:  # noqa: BLE001 - as a user's module may
+                return x
+
+    @torch.jit.script
+    def scripted(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding_bag(places.unsqueeze(0), x)
+
+    class Scripts(nn.Module):
+        def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            return scripted(x, places)
+
+    given = [torch.randn(5, 4), torch.tensor([0, 1])]
+    for module in (Hides(), Scripts()):
+        assert not rehearsal._rehearsed_here(module, given, training=False)
+
+
+def test_a_rehearsal_leaves_everything_as_it_was() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x.add_(1 + self.training)
+
+    module, x = Writes(), torch.zeros(3)
+    rehearse(module, [x], here=True)
+    assert (float(module.count), x.tolist(), module.training) == (0.0, [0.0] * 3, True)
+
+
 class Draws(nn.Module):
     """Random numbers, and what asserts that its input is between 0 and 1."""
 
@@ -318,7 +390,7 @@ class Draws(nn.Module):
 def test_what_else_stops_a_gpu_is_tried_on_the_cpu() -> None:
     """The numbers that the call draws afterwards are those that it would have drawn."""
     x = torch.rand(3)
-    with pytest.raises(Unchecked), CheckedIndices():  # type: ignore[no-untyped-call]
+    with pytest.raises(Unchecked), CheckedIndices():
         Draws()(x)
     torch.manual_seed(1)
     wanted = torch.rand(3)

@@ -76,6 +76,46 @@ def test_the_last_few_are_kept(large: LoadedProblem) -> None:
     assert list(large._constructed) == [1, 3]
 
 
+HELD = {
+    "a hook": "self.register_forward_hook(lambda *_: self.first)",
+    "a function": "self.act = lambda x: x * self.first.weight.sum()",
+    "a method": "self.act = self.first.forward",
+    "a view": "self.cut = nn.Parameter(torch.randn(8, 16)[:, :4])",
+    "shared memory": "self.cut = nn.Parameter(self.first.weight.data[:4])",
+    "an attribute": "self.first.bias.kind = 'bias'",
+}
+
+
+@pytest.mark.parametrize("line", HELD.values(), ids=HELD)
+def test_what_a_copy_would_share_or_lose_is_constructed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(loading, "REMEMBERED_BYTES", (1, 1 << 30))
+    path = tmp_path / "problem.py"
+    last = "self.second.weight = self.first.weight\n"
+    path.write_text(TEXT.replace(last, f"{last}        {line}\n"))
+    found = load_problem(str(path))
+    found.build(seed=1)
+    assert not found._constructed
+
+
+def test_small_and_huge_modules_are_constructed_anew(
+    large: LoadedProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sizes in ((1 << 20, 1 << 30), (1, 64)):
+        monkeypatch.setattr(loading, "REMEMBERED_BYTES", sizes)
+        large.build(seed=1)
+        assert not large._constructed
+
+
+def test_random_numbers_go_on_as_after_a_construction(large: LoadedProblem) -> None:
+    drawn = []
+    for _ in range(2):
+        large.build(seed=5)
+        drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+
+
 def test_one_that_cannot_be_copied_is_constructed_anew(
     large: LoadedProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

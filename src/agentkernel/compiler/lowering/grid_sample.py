@@ -71,8 +71,14 @@ def _padded(
     maximum, of which NaN is neither; as a number of a pixel it would be anything. Weights of cubics
     stay NaN."""
     known = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
+    height, width = image.shape[2:]
+    x, y = (
+        _coordinate(grid[..., axis], size, align_corners)
+        for axis, size in ((0, width), (1, height))
+    )
+    pixels = torch.stack((x, y), -1)
     # A reflection takes the remainder of a place, which an infinity has not.
-    lost = grid.isnan() if padding == BORDER else ~grid.isfinite()
+    lost = pixels.isnan() if padding == BORDER else ~pixels.isfinite()
     found = known(image, torch.where(lost, -1, grid), interpolation, padding, align_corners)
     if interpolation == BICUBIC:
         found = found + (grid - grid).sum(-1)[:, None]

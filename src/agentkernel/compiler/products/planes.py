@@ -17,8 +17,8 @@ that meets one is multiplied in three TF32 products instead.
 
 Parts of bf16 need no scale: x = h + m + l, h rounded to 8 bits and m cut off after 8, which leaves
 |m + l| <= 2**-8 |x| and |l| < 2**-15 |x|. Left out is m l' + l m' + l l', at most 2**-22 |x x'|.
-Nothing is marked: where infinities, or what rounds to one, leave NaN, the tile is multiplied anew
-in TF32. Of x below 2**-110 bf16 has no l that is exact: it is off by 2**-133.
+Nothing is marked: a tile that ends with an infinity or NaN is multiplied anew in TF32. Of x below
+2**-110 bf16 has no l that is exact: it is off by up to 2**-133.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ def part_step(spec: GemmSpec) -> list[str]:
 
 def parts_end(spec: GemmSpec, may_be_short: bool) -> list[str]:
     """After the loop: what opens the lines that multiply anew. An infinity, or what rounds to one,
-    leaves NaN behind."""
-    lost = " | ".join(f"({acc} != {acc})" for acc in spec.sums)
+    leaves NaN behind, and h h' alone may be one where the sum is not."""
+    lost = " | ".join(f"(({acc} - {acc}) != 0.0)" for acc in spec.sums)
     short = " | SHORT" if may_be_short else ""
     return [
         f"lost = tl.max(({lost}).to(tl.int32))",

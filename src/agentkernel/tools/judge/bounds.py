@@ -27,7 +27,6 @@ from agentkernel.tools.judge.case_runner import LOSSY, CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import drain_trace
 from agentkernel.tools.judge.observations import race_found
-from agentkernel.tools.judge.pace import Pace
 from agentkernel.tools.judge.policy.kernel_source import kernel_functions
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -64,8 +63,7 @@ def find_out_of_bounds(
     `settings` and `plan` are the interpreter's. Raises SandboxUnavailable.
     """
     with open_judge_worker(settings) as worker:
-        pace = Pace()
-        runner = CaseRunner(worker, loaded, captured, settings, [], pace, eager_only=True)
+        runner = CaseRunner(worker, loaded, captured, settings, [], eager_only=True)
         built = runner.build(source)
         if built is not None:
             notes.append(f"{NOT_LOOKED}: it does not load in the interpreter")
@@ -75,8 +73,7 @@ def find_out_of_bounds(
             return inputs_written
         begin, done = time.monotonic(), 0
         for case in _few(plan):
-            expected_s = pace.predicted_s(case.shape) or 0.0
-            if time.monotonic() - begin > BUDGET_S or expected_s > settings.time_limit_s:
+            if time.monotonic() - begin > BUDGET_S:
                 break
             outcome = runner.run(case)
             if isinstance(outcome, NotApplicable):

@@ -53,6 +53,7 @@ from agentkernel.tools.problem.packages import (
 )
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 Given = TypeVar("Given")
@@ -77,9 +78,10 @@ class LoadedProblem:
     namespace: types.ModuleType | None = None
     live: nn.Module | None = None
     live_inputs: tuple[object, ...] = ()
-    _constructed: dict[int, nn.Module] = field(
+    _constructed: dict[int, tuple[nn.Module, torch.Tensor]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    """By seed: the module, and where the generator stood after its numbers."""
 
     def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
         """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
@@ -113,20 +115,19 @@ class LoadedProblem:
 
     def _construct(self, seed: int) -> nn.Module:
         """The module with the numbers that `seed`, which is set, draws on the CPU."""
-        from torch.nn.parameter import is_lazy
+        import torch
 
         known = self._constructed.pop(seed, None)
         if known is None:
             module = self.module_class(*self.init_args, **self.init_kwargs).eval()
-            least, most = REMEMBERED_BYTES
-            values = [value for value in module.parameters() if not is_lazy(value)]
-            if not least <= sum(value.nbytes for value in values) <= most:
+            if not _copies_are_alike(module):
                 return module
-            known = module
+            known = (module, torch.get_rng_state())
         try:
-            module = copy.deepcopy(known)
+            module = copy.deepcopy(known[0])
         except Exception:  # noqa: BLE001 - the user's module may refuse to be copied, by any error
-            return known
+            return known[0]
+        torch.set_rng_state(known[1])
         self._constructed[seed] = known
         while len(self._constructed) > REMEMBERED:
             del self._constructed[next(iter(self._constructed))]
@@ -176,6 +177,35 @@ class LoadedProblem:
         words = [_short(value) for value in self.init_args]
         words += [f"{key}={_short(value)}" for key, value in self.init_kwargs.items()]
         return f"({', '.join(words)})"
+
+
+def _copies_are_alike(module: nn.Module) -> bool:
+    """Whether it has so many weights that copies pay, and nothing that a copy shares with it or has
+    otherwise: functions that may hold it, and weights that lie in memory of another form."""
+    from torch.nn.parameter import is_lazy
+
+    values = [*module.parameters(), *module.buffers()]
+    if any(is_lazy(value) or vars(value) or not value.is_contiguous() for value in values):
+        return False
+    if len({value.untyped_storage().data_ptr() for value in values}) < len(values):
+        return False
+    own = ("_parameters", "_buffers", "_modules")
+    held = [
+        item
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if name not in own
+        for item in (value.values() if isinstance(value, dict) else (value,))
+    ]
+    least, most = REMEMBERED_BYTES
+    size = sum(value.nbytes for value in values)
+    return least <= size <= most and all(_is_plain(item) for item in held)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list | set):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
 
 
 def load_problem(

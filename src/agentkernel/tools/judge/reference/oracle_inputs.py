@@ -112,7 +112,7 @@ class ReferenceCase:
 
 class OracleInputs:
     """Draws inputs and asks the reference. `base` is the module with its initial values.
-    `eager_only`: the reference is asked in its own dtype alone, with the weights that it has."""
+    `eager_only`: the reference is asked in its own dtype alone."""
 
     def __init__(
         self,
@@ -174,8 +174,6 @@ class OracleInputs:
     ) -> nn.Module:
         """As `model`, for callers that leave it as it is: several cases of one seed have the same.
         The last few are kept where they are small."""
-        if self._eager_only:
-            return self.base
         key = (seed, sign, least, power)
         found = self._models.pop(key, None)
         if found is None:
@@ -359,7 +357,7 @@ class OracleInputs:
         """What `model` makes of `inputs`, or why it makes nothing of them."""
         try:
             if self._may_overrun(case):
-                # NaN becomes another integer on a CPU than on a GPU.
+                # What is no integer becomes another one on a CPU than on a GPU.
                 rehearse(model, inputs, case.training, here=not self._is_counted(case))
             with KernelsDiffer() if self._varies else nullcontext() as looked:
                 answer = call_reference(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
+from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -130,13 +131,22 @@ ALONG = ("gather", "index_add", "index_copy", "index_reduce", "index_select", "s
 """Their `index` counts along `dim` of `self`, from 0 on."""
 BY_LISTS = ("index", "_unsafe_index", "index_put", "_index_put_impl", "_unsafe_index_put")
 """Their `indices` are one tensor for each dimension, or a mask for several."""
+OF_NOTHING = ("index", "index_put", "index_add", "index_copy", "index_fill")
+"""Of a tensor without elements these read nothing, whatever the indices."""
+OF_NOTHING = ("index", "index_put", "index_add", "index_copy", "index_fill")
+"""Of a tensor without elements these read nothing, whatever the indices."""
 FLAT = ("take", "put")
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
 
 
 class CheckedIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at the indices of every operator before it runs. Raises IndexError for one out of
-    range, Unchecked for an operator that may assert anything else."""
+    range, Unchecked for an operator that may assert anything else, which `unchecked` keeps: a
+    module may hide it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unchecked = False
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
@@ -144,20 +154,29 @@ class CheckedIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run `func`, if all of its indices are in range."""
         names = [argument.name for argument in func._schema.arguments]
         given = dict(zip(names, args, strict=False)) | (kwargs or {})
-        for places in places_of(str(func), given):
-            places.check()
+        try:
+            for places in places_of(func, given):
+                places.check()
+        except Unchecked:
+            self.unchecked = True
+            raise
         return func(*args, **(kwargs or {}))
 
 
-def places_of(operator: str, given: Mapping[str, object]) -> Iterator[Places]:
-    """The indices that `operator` ("aten.gather.default") takes with these arguments, by name.
+def places_of(func: OpOverload, given: Mapping[str, object]) -> Iterator[Places]:
+    """The indices that `func` takes with these arguments, by name.
 
     Raises Unchecked where there may be others, or where it asserts something else.
     """
+    operator = str(func)
     space, _, rest = operator.partition(".")
     word = rest.partition(".")[0].rstrip("_")
     if word == "embedding":
         yield Places(_tensor(given["indices"]), _tensor(given["weight"]).shape[0])
+    elif (
+        word.startswith(("index", "_index", "_unsafe_index")) and 0 in _tensor(given["self"]).shape
+    ):
+        return  # of nothing nothing is read
     elif word in BY_LISTS:
         yield from _by_lists(_tensor(given["self"]).shape, given["indices"])
     elif word in ALONG:
@@ -170,8 +189,42 @@ def places_of(operator: str, given: Mapping[str, object]) -> Iterator[Places]:
         classes = _tensor(given["self"]).shape[-1 if word == LOSSES[0] else 1]
         ignored = cast("int", given["ignore_index"])
         yield Places(_tensor(given["target"]), classes, ignored=ignored)
-    elif space != "aten" or stops(operator) or any(part in word for part in LOOKUPS):
+    elif (
+        space != "aten"
+        or stops(operator)
+        or any(part in word for part in LOOKUPS)
+        or (_holds_integers(given.values()) and not _computes(func, word))
+    ):
         raise Unchecked(operator)
+
+
+# fmt: off
+COMPUTING = {
+    "_local_scalar_dense", "_to_copy", "_unsafe_view", "all", "amax", "amin", "any", "arange",
+    "argmax", "argmin", "argsort", "bucketize", "cat", "clone", "constant_pad_nd", "copy", "cummax",
+    "cummin", "cumsum", "detach", "empty_like", "eq", "equal", "fill", "flip", "full_like", "item",
+    "lift_fresh", "lift_fresh_copy", "masked_fill", "masked_select", "max", "mean", "min",
+    "new_empty", "new_full", "new_ones", "new_zeros", "nonzero", "ones_like", "prod", "repeat",
+    "roll", "searchsorted", "slice_scatter", "sort", "stack", "sum", "topk", "tril", "triu",
+    "unique_dim", "where", "zeros_like", "zero",
+}
+# fmt: on
+"""Operators that take integers for numbers and no place of anything, beside pointwise ones."""
+
+
+def _computes(func: OpOverload, word: str) -> bool:
+    return word in COMPUTING or func.is_view or torch.Tag.pointwise in func.tags
+
+
+def _holds_integers(values: Iterable[object]) -> bool:
+    """Whether there is a tensor of integers among them, or in a list of theirs."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool):
+                return True
+        elif isinstance(value, list | tuple) and _holds_integers(value):
+            return True
+    return False
 
 
 def _tensor(value: object) -> torch.Tensor:
@@ -205,14 +258,13 @@ def check_given_indices(loaded: LoadedProblem, captured: Captured) -> None:
     for node in captured.graph.graph.nodes:
         if node.op == "placeholder" and node.name in given:
             values[node] = given[node.name]
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         args, kwargs = (_known(part, values) for part in (node.args, node.kwargs))
         names = [argument.name for argument in node.target._schema.arguments]
         try:
-            for places in places_of(
-                str(node.target), dict(zip(names, args, strict=False)) | kwargs
-            ):
+            named = dict(zip(names, args, strict=False)) | kwargs
+            for places in places_of(node.target, named):
                 if type(places.indices) is torch.Tensor and type(places.size) is int:
                     places.check()
         except IndexError as error:
@@ -250,12 +302,14 @@ def _rehearsed_here(model: nn.Module, inputs: Sequence[object], training: bool) 
     used = {item.device.index for item in given if isinstance(item, torch.Tensor) and item.is_cuda}
     # What it draws is drawn again by the call that counts.
     with torch.random.fork_rng(sorted(used)), torch.no_grad():
+        looked, own = CheckedIndices(), copy.deepcopy(model).train(training)
         try:
-            with CheckedIndices():  # type: ignore[no-untyped-call]
-                copy.deepcopy(model).train(training)(*given)
-        except Unchecked:
-            return False
-    return True
+            with looked:
+                own(*given)
+        except Exception:
+            if not looked.unchecked:
+                raise
+    return not looked.unchecked
 
 
 def _rehearse_on_cpu(model: nn.Module, inputs: Sequence[object], training: bool) -> None:
