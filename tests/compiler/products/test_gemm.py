@@ -13,6 +13,7 @@ import pytest
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import (
+    MAX_SCHEDULES,
     GemmFacts,
     GemmSchedule,
     gemm_schedules,
@@ -265,6 +266,22 @@ def test_planes_are_for_strict_fp32_products_that_are_large(
     drawn = sampled_gemm_schedules(facts, hopper, 64)
     assert {schedule.get("PLANES", 0) for schedule in drawn} == {0} | planes
     assert not any("PLANES" in schedule for schedule in gemm_schedules(facts, ada))
+
+
+def test_gates_have_their_places_for_what_they_can_take() -> None:
+    """Parts that none of theirs takes left eight schedules of ten."""
+    found = gemm_schedules(GemmFacts(4096, 4096, 4096, sums=2), load_targets()["h200"])
+    assert len(found) == MAX_SCHEDULES
+    assert all(item.get("PLANES") != 2 for item in found)
+
+
+def test_a_deep_product_takes_all_of_a_large_tile() -> None:
+    """What adds the slices counts by its bytes: by their number, tiles of 64 seemed best."""
+    found = gemm_schedules(GemmFacts(128, 128, 262144, b_layout="n"), load_targets()["h200"])
+    parts = [item for item in found if item.get("PLANES") == 2]
+    assert [(item["BLOCK_M"], item["BLOCK_N"], item["SPLIT_K"]) for item in parts[:2]] == [
+        (128, 128, 128)
+    ] * 2
 
 
 @pytest.mark.parametrize("k", [1000, 1023, 4096])

@@ -156,7 +156,8 @@ def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFa
     """The product with the columns of all weights, whose tiles take as many accumulators and as
     much shared memory."""
     facts = gemm_facts(pair.products[0], symbols, precision)
-    return replace(facts, n=len(pair.parts) * symbols.hint(pair.parts[0].value.shape[-1]))
+    count = len(pair.parts)
+    return replace(facts, n=count * symbols.hint(pair.parts[0].value.shape[-1]), sums=count)
 
 
 def pair_schedules(schedules: Iterable[GemmSchedule], parts: int = 2) -> list[GemmSchedule]:

@@ -139,6 +139,8 @@ class GemmFacts:
     b_layout: Literal["k", "n"] = "k"
     aligned: bool = True
     """Whether the operands' rows may begin at multiples of 16 bytes."""
+    sums: int = 1
+    """How many sums a tile has: of gates more than one, which leave parts no registers."""
 
 
 def gemm_schedules(
@@ -333,7 +335,8 @@ def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
 
 def _parts(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
     """Schedules that multiply bf16 parts of fp32 operands; none for a dimension that is small."""
-    if not _in_parts(facts, target) or min(facts.m, facts.n, facts.k) < BLOCK // 2:
+    small = min(facts.m, facts.n, facts.k) < BLOCK // 2
+    if not _in_parts(facts, target) or small or facts.sums > 1:
         return []
     # A step of 64 and the mask of a K that it does not divide are too many registers.
     deep = BLOCK // 2 if facts.k % (BLOCK // 2) == 0 else BLOCK // 4
