@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from agentkernel.chat.facts import _launch, _layouts, free_sizes
+from agentkernel.chat.facts import _launch, _layouts, _training, free_sizes
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
 from agentkernel.domain.candidate import Candidate
@@ -162,3 +162,153 @@ def test_the_command_that_times_it_once_more_is_whole(ran: Session, before: str)
     again = load_problem(words[0]).problem
     assert again.shape_sets == work.problem.problem.shape_sets
     assert (again.shape_sets == work.module.shape_sets) == (not before)
+
+
+HOW_TO_TRAIN = (
+    "how do I use it in my training loop?",
+    "how do I use this for training",
+    "how do I train with it?",
+    "can it be used while training?",
+    "how would I put this into my training script?",
+    "how do I fine-tune a model with it?",
+)
+
+
+@pytest.mark.parametrize("before", [None, "use 4 warps"])
+@pytest.mark.parametrize("text", HOW_TO_TRAIN)
+def test_a_question_about_training_is_told_whether_it_may_be(
+    ran: Session, text: str, before: str | None
+) -> None:
+    if before is not None:
+        ran.say(before)
+    told = said(ran, text).text
+    assert told.startswith("c1: train and eval; ")
+    assert "apply_all(model, " in told
+
+
+def test_of_eval_mode_alone_the_way_to_train_is_the_original(ran: Session) -> None:
+    node = ran.tree.node(1)
+    assert node is not None
+    assert node.verdict is not None
+    told = _training(ran._work, node, node.verdict.evolve(eval_only=True)).text
+    assert told.startswith("c1: eval mode only: in training mode it raises; ")
+    assert "Train with the original" in told
+    assert "from fast import" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["how do I load my trained weights into it?", "how do I use it with pre-trained weights?"],
+)
+def test_trained_weights_are_no_training(ran: Session, text: str) -> None:
+    assert said(ran, text).text.startswith("'save c1 to fast.py'")
+
+
+UNDER_TORCH_COMPILE = (
+    "does this support torch.compile?",
+    "does it work with torch.compile?",
+    "does it work under torch.compile?",
+    "is it compatible with torch.compile",
+    "can I torch.compile the model with it inside?",
+    "does it cause graph breaks?",
+)
+
+
+@pytest.mark.parametrize("text", UNDER_TORCH_COMPILE)
+def test_whether_it_may_stand_in_torch_compile_is_no_question_of_speed(
+    session: Session, text: str
+) -> None:
+    assert "without a graph break" in said(session, text).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["is it faster than torch.compile?", "what about torch.compile?", "does it beat inductor?"],
+)
+def test_the_speed_of_torch_compile_stays_one(ran: Session, text: str) -> None:
+    assert "than torch.compile" in said(ran, text).text
+
+
+MEASURED_ELSEWHERE = (
+    "how can I measure it on a real gpu?",
+    "I have a machine with a GPU, how do I time it there?",
+    "we have an H100 in the lab, how do I run it there?",
+    "how do I benchmark it on my own GPU?",
+    "can I use a remote gpu?",
+    "how can I get a real measurement?",
+    "how can I time this?",
+)
+
+
+@pytest.mark.parametrize("text", MEASURED_ELSEWHERE)
+def test_the_way_to_a_gpu_elsewhere_is_a_whole_command(ran: Session, text: str) -> None:
+    told = said(ran, text).text
+    assert "'save c1 to fast.py'" in told
+    program, verb, *words = shlex.split(told.splitlines()[1])
+    assert (program, verb) == ("agentkernel", "profile")
+    loads = problem_words(ran._work.problem.problem)
+    assert words == [*loads, "--candidate", "fast.py", "--remote", "ssh://USER@HOST"]
+    assert "'run' measures where there is a GPU, and 'profile'" in told
+
+
+def test_before_a_candidate_the_run_itself_goes_elsewhere(session: Session) -> None:
+    program, verb, *_ = shlex.split(said(session, MEASURED_ELSEWHERE[0]).text.splitlines()[1])
+    assert (program, verb) == ("agentkernel", "optimize")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["what does 'estimated' mean?", "what is an estimate?", "how is the time estimated?",
+     "where does the estimate come from?", "how accurate is the estimate?",
+     "why is it only estimated?"],
+)  # fmt: skip
+def test_an_estimate_is_explained_with_the_way_to_a_measurement(ran: Session, text: str) -> None:
+    first, *rest = said(ran, text).text.splitlines()
+    assert first.startswith("An estimate is no measurement: nothing was timed")
+    assert first.count(". ") == 1, "two sentences"
+    assert "--remote ssh://USER@HOST" in rest[1]
+
+
+@pytest.mark.parametrize("text", ["is it safe?", "is c1 safe to use?", "is it production-ready?"])
+def test_whether_it_is_safe_is_answered_in_a_line(ran: Session, text: str) -> None:
+    told = said(ran, text).text
+    assert told.startswith("c1: right in ")
+    assert "'how was it checked?' lists the calls" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["what would happen with 3x bigger inputs?", "with bigger inputs?", "what about larger inputs?",
+     "what if my inputs are twice as big?", "and with a larger batch?",
+     "how would it do with longer sequences?"],
+)  # fmt: skip
+def test_of_other_sizes_it_is_said_which_were_judged(ran: Session, text: str) -> None:
+    before = ran.tree
+    told = said(ran, text).text
+    assert "judged at" in told
+    assert "'use batch 64', say, and 'run' draft" in told
+    assert ran.tree == before
+
+
+@pytest.mark.parametrize("before", ["", "use inputs of shape 64x512"])
+@pytest.mark.parametrize(
+    "text",
+    ["how big are the inputs now?", "how big are the inputs?", "what are the input shapes?",
+     "what shape is the input?"],
+)  # fmt: skip
+def test_the_inputs_in_force_are_said(session: Session, text: str, before: str) -> None:
+    if before:
+        session.say(before)
+    label = session.problem.problem.shape_sets[0].label
+    assert f"The inputs in force: {label}." in said(session, text).text
+
+
+def test_the_line_of_a_launch_is_named(ran: Session) -> None:
+    ran.offer(
+        "import torch\n\n\nclass ModelNew:\n    def forward(self, x):\n        rows[(1,)](x)\n",
+        None,
+        "pasted",
+    )
+    told = said(ran, "which line launches the kernel?").text
+    assert told == "c4: line 6 launches rows. 'explain line 6' says how."

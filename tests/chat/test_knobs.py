@@ -66,6 +66,13 @@ def test_an_option_is_replaced_or_put_in() -> None:
     ast.parse(found)
 
 
+def test_what_a_launch_was_compiled_with_unsaid_is_so_already() -> None:
+    text = "k[(1,)](x, num_warps=4)\n"
+    with pytest.raises(NoChange, match="so already"):
+        changed(text, node(), SetKnob(knob="stages", value=3))
+    assert "num_stages=2" in changed(text, node(), SetKnob(knob="stages", value=2))
+
+
 def test_a_block_changes_with_the_grid_that_counts_in_it() -> None:
     found = changed(ROWS, node(), SetKnob(knob="block", value=512))
     assert found == ROWS.replace("1024", "512")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.chat.language import understand
-from agentkernel.chat.replies import Compared, Reply, StepRan, TextReply
+from agentkernel.chat.replies import Compared, DiffOf, Reply, StepRan, TextReply
 from agentkernel.chat.requests import Run, Understood
 from agentkernel.chat.session import Session
 from tests.chat import scripted_session
@@ -111,3 +111,79 @@ def test_a_question_before_the_timing_keeps_to_its_own_number(ran: Session) -> N
     (alone,) = ran.say("would it be faster with 2 warps")
     assert "'use 2 warps' judges it" in text_of(alone)
     assert "8 warps" not in text_of(first) + text_of(second) + text_of(alone)
+
+
+DIFFERENCES = (
+    "what is different between it and the last one?",
+    "difference between c1 and the last one",
+    "diff c1 against the latest",
+    "how does it differ from the newest candidate?",
+    "what changed between the last one and c1?",
+)
+COMPARISONS = (
+    "compare it with the last one",
+    "compare the latest with c1",
+    "how does c1 compare to the last one?",
+    "c1 vs the last one",
+    "is it better than the last one?",
+)
+
+
+@pytest.mark.parametrize("asked", DIFFERENCES)
+def test_the_last_one_is_the_newest_candidate(ran: Session, asked: str) -> None:
+    ran.say("go back to c1")
+    (reply,) = ran.say(asked)
+    assert isinstance(reply, DiffOf)
+    assert (reply.old, reply.new) == ("c1.py", "c3.py")
+
+
+@pytest.mark.parametrize("asked", COMPARISONS)
+def test_a_candidate_is_set_beside_the_last_one(ran: Session, asked: str) -> None:
+    ran.say("go back to c1")
+    (reply,) = ran.say(asked)
+    assert isinstance(reply, Compared)
+    assert [node.number for node in reply.nodes] == [1, 3]
+
+
+@pytest.mark.parametrize("asked", ["compare it with the last one", DIFFERENCES[0]])
+def test_at_the_newest_the_last_one_is_the_one_before(ran: Session, asked: str) -> None:
+    ran.offer(RIGHT, 1, "edited")
+    (reply,) = ran.say(asked)
+    if isinstance(reply, DiffOf):
+        assert (reply.old, reply.new) == ("c3.py", "c4.py")
+    else:
+        assert isinstance(reply, Compared)
+        assert [node.number for node in reply.nodes] == [3, 4]
+
+
+@pytest.mark.parametrize("asked", [*DIFFERENCES, *COMPARISONS])
+def test_one_candidate_alone_is_said_to_be(tmp_path: Path, asked: str) -> None:
+    with scripted_session.begin(tmp_path, EstimatingShop((fakes.Script("rows"),))) as session:
+        session.say("run")
+        assert text_of(session.say(asked)[0]).startswith("c1 is the only candidate: ")
+
+
+ASKED_OF_BYTES = (
+    "how many bytes does it read and write?",
+    "how much data does it move?",
+    "how much does it read from memory?",
+    "how many bytes are moved",
+)
+
+
+@pytest.mark.parametrize("asked", ASKED_OF_BYTES)
+def test_the_bytes_that_were_counted_are_said(tmp_path: Path, asked: str) -> None:
+    with scripted_session.begin(tmp_path, EstimatingShop((fakes.Script("rows"),))) as session:
+        before = text_of(session.say(asked)[0])
+        assert before.startswith("Eager's operations read and write 256 B in a call")
+        session.say("run")
+        said = text_of(session.say(asked)[0])
+        assert said.startswith("c1 reads and writes ")
+        assert said.endswith("The least is 256 B: each input, weight and output once.")
+
+
+def test_a_wish_with_no_number_is_shown_how_it_is_said(ran: Session) -> None:
+    (reply,) = ran.say("set warps to banana")
+    examples = [item.example for item in reply.nearest]  # type: ignore[union-attr]
+    assert examples[0] == "use 4 warps"
+    assert "quit" not in examples

@@ -8,6 +8,16 @@ from functools import partial
 from typing import assert_never
 
 from agentkernel.chat.figures import verdict_words
+from agentkernel.chat.language.question_words import (
+    BIGGER,
+    ESTIMATE_MEANT,
+    INPUTS_NOW,
+    MEASURE_ELSEWHERE,
+    TRAINING,
+    UNDER_COMPILE,
+)
+from agentkernel.chat.language.questions import said
+from agentkernel.chat.launches import kernel_name, launches_of
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskFact
@@ -16,8 +26,10 @@ from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_he
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
+from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.command_lines import on_problem
 from agentkernel.tools.targets import find_target
+from agentkernel.workflows.outcome import DISTINGUISHABLE
 
 NO_CANDIDATE = "There is no candidate yet: the module runs PyTorch's own kernels. 'run' drafts one."
 MOST_LISTED = 8
@@ -34,6 +46,15 @@ RESTORE = (
     "Where ModelNew stands in place of the module, put the module back yourself. In this session "
     "'go back to the original' stands at the module, 'undo' takes the last step back."
 )
+COMPILED = (
+    "A drop-in may stand inside of torch.compile, on a GPU: where 'apply_all' put it into the "
+    "model, torch.compile traces its guard and its kernels without a graph break, at the sizes "
+    "that it was made for. What the guard refuses (other sizes, training mode where it holds for "
+    "eval mode only) and what records gradients the original does, in the same graph. A saved "
+    "file has no guard, and the judge calls nothing under torch.compile. Without a GPU Triton's "
+    "interpreter raises there. 'is it faster than torch.compile?' asks for the speed."
+)
+REMOTE = ("--remote", "ssh://USER@HOST")
 TAKES_OUT = re.compile(
     r"\b(?:undo\w*|un-?(?:appl|swap|patch)\w*|restor\w*|revert\w*|remov\w*|uninstall\w*|detach\w*"
     r"|disabl\w*|get rid|roll\w* back|(?:turn|switch) off|(?:take|get|pull|rip|swap|bring)\b.*\bout"
@@ -57,11 +78,16 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
     words = asked.lower()
     if intent.about == "use" and TAKES_OUT.search(words) and not LOADS.search(words):
         return TextReply(text=RESTORE)
+    known = _without_candidate(work, intent, said(asked).text)
+    if known is not None:
+        return known
     if not work.tree.nodes or intent.candidate == "original":
         return not_possible(NO_CANDIDATE)
     node = work.node(intent.candidate)
     name = label(node.number)
     match intent.about:
+        case "launch" | "fusion" if LINE.search(words):
+            return _lines(work, node)
         case "launch":
             return _of_kernels(node, partial(_launch, _warp_size(node)))
         case "resources":
@@ -71,7 +97,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
             return TextReply(text=f"{found.text}\n{ASSEMBLY}") if found.ok else found
         case "speed":
             return _speed(node)
-        case "use":
+        case "use" if not is_accepted(node) or not _of_training(words):
             return _use(work, node)
         case "fusion":
             return _fusion(work, node)
@@ -87,7 +113,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
             return _package(work, node)
         case "whole_model":
             return _whole_model(node)
-        case "accuracy" | "holds" | "repeatable" | "checked" | "accumulate":
+        case "use" | "accuracy" | "holds" | "repeatable" | "checked" | "accumulate":
             verdict = node.verdict
             if verdict is None or not verdict.accepted:
                 return not_possible(f"{name}: {verdict_words(node)}. Its figures do not count.")
@@ -97,11 +123,84 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
                 text = _dtypes(work, node, words)
                 both = f"{text}\n{name}: {_holds(verdict)}"
                 return TextReply(text=both if SIZES.search(words) else text)
+            if intent.about == "use" or (intent.about == "holds" and _of_training(words)):
+                return _training(work, node, verdict)
+            if intent.about == "holds" and re.match(BIGGER, said(asked).text):
+                return TextReply(text=f"{name}: {_other_sizes(verdict)}")
+            if intent.about == "checked" and SAFE.search(words):
+                return TextReply(text=f"{name}: {_checked_in_short(verdict)}")
             told = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
             told |= {"checked": _checked, "accumulate": _accumulate}
             return TextReply(text=f"{name}: {told[intent.about](verdict)}")
         case _:
             assert_never(intent.about)
+
+
+def _without_candidate(work: SessionState, intent: AskFact, asked: str) -> TextReply | None:
+    """The answer to what can be asked before there is a candidate; None for all else."""
+    if intent.about == "holds" and re.match(UNDER_COMPILE, asked):
+        return TextReply(text=COMPILED)
+    if intent.about == "holds" and re.match(INPUTS_NOW, asked):
+        inputs = work.store.problem(work.place.problem).shape_sets[0].label
+        return TextReply(text=f"The inputs in force: {inputs}. 'use batch 64', say, sets others.")
+    if intent.about == "timing" and re.match(MEASURE_ELSEWHERE, asked):
+        return TextReply(text=_elsewhere(work, intent))
+    if intent.about == "timing" and re.match(ESTIMATE_MEANT, asked):
+        return TextReply(text=f"{_estimate(work)}\n{_elsewhere(work, intent)}")
+    return None
+
+
+def _estimate(work: SessionState) -> str:
+    return (
+        "An estimate is no measurement: nothing was timed, for want of the GPU, and the time "
+        "follows from the bytes and operations of each launch and from the bandwidth and the peaks "
+        f"of the {work.resolved.target.name}, measured ones where they are known. It stands for a "
+        f"range, {DISTINGUISHABLE - 1:.0%} to either side at least: what is nearer than that "
+        "cannot be told apart."
+    )
+
+
+def _elsewhere(work: SessionState, intent: AskFact) -> str:
+    """How a candidate is timed on a machine with a GPU; before there is one, how one is drafted."""
+    named = intent.candidate if work.tree.nodes else "original"
+    node = work.current if named == "current" else None
+    if named not in ("current", "original"):
+        node = work.node(named)
+    if node is not None and not is_accepted(node):
+        node = None
+    key = work.place.problem if node is None else problem_of(work.tree, node)
+    command = (
+        on_problem("optimize", work.store.problem(key), *REMOTE)
+        if node is None
+        else on_problem("profile", work.store.problem(key), "--candidate", "fast.py", *REMOTE)
+    )
+    if command is None:
+        return (
+            "To measure it, begin the session in a Python on a machine with a GPU: a module that "
+            "lives in Python is sent to no other. 'run' measures there, 'profile' shows the times."
+        )
+    save = "" if node is None else f"'save {label(node.number)} to fast.py', then "
+    does = "drafts, judges and times" if node is None else "judges and times it"
+    return (
+        f"To measure it on another machine, one with a GPU: {save}in a shell here\n    {command}\n"
+        f"which {does} there, over ssh. It needs the same agentkernel, which 'agentkernel doctor "
+        f"{' '.join(REMOTE)}' looks for. Or begin this session on that machine itself: 'run' "
+        "measures where there is a GPU, and 'profile' shows the times."
+    )
+
+
+LINE = re.compile(r"\b(?:which|what|at|on) lines?\b|\bline numbers?\b|\bwhere\b.*\blaunch\w*\b")
+"""Words of a question about a place in the text."""
+
+
+def _lines(work: SessionState, node: Node) -> TextReply:
+    """The lines of a candidate's text that launch its kernels."""
+    name = label(node.number)
+    found = launches_of(parse_source(work.source(node.number)))
+    if not found:
+        return not_possible(f"{name} launches no kernel of its own.")
+    places = ", ".join(f"line {call.lineno} launches {kernel_name(call)}" for call in found)
+    return TextReply(text=f"{name}: {places}. 'explain line {found[0].lineno}' says how.")
 
 
 def kernels_of(node: Node) -> tuple[KernelResources, ...]:
@@ -160,14 +259,39 @@ def _accuracy(verdict: Verdict) -> str:
 
 
 def _holds(verdict: Verdict) -> str:
-    sizes = sorted({case.shapes for case in verdict.cases})
-    if verdict.declared_sizes:
-        about = "the declared sizes only: at others it raises"
-    else:
-        about = free_sizes(sizes) or f"free sizes; judged at {'; '.join(sizes)}"
     mode = "eval mode only: in training mode it raises" if verdict.eval_only else "train and eval"
     gradients = "gradients as the original's" if verdict.gradients else "forward only"
-    return f"{mode}; {gradients}; {about}."
+    return f"{mode}; {gradients}; {_sizes(verdict)}."
+
+
+def _sizes(verdict: Verdict) -> str:
+    if verdict.declared_sizes:
+        return "the declared sizes only: at others it raises"
+    sizes = sorted({case.shapes for case in verdict.cases})
+    return free_sizes(sizes) or f"free sizes; judged at {'; '.join(sizes)}"
+
+
+def _of_training(asked: str) -> bool:
+    return bool(re.search(TRAINING, asked)) and not LOADS.search(asked)
+
+
+def _training(work: SessionState, node: Node, verdict: Verdict) -> TextReply:
+    """Whether a model may be trained with it, before how it gets into one."""
+    holds = f"{label(node.number)}: {_holds(verdict)}"
+    if not verdict.eval_only:
+        return TextReply(text=f"{holds}\n{_use(work, node).text}")
+    return TextReply(
+        text=f"{holds}\nTrain with the original: behind the guard of 'apply_all' it runs in "
+        "training mode, and the kernel after model.eval(). 'how do I use it?' has the lines."
+    )
+
+
+def _other_sizes(verdict: Verdict) -> str:
+    """What is known of other sizes than those in force, and how they are judged."""
+    return (
+        f"{_sizes(verdict)}. Its time is for its own sizes alone: 'use batch 64', say, and 'run' "
+        "draft, judge and time at others."
+    )
 
 
 def _dtypes(work: SessionState, node: Node, asked: str) -> str:
@@ -293,7 +417,7 @@ def _against(ratio: Ratio) -> str:
     return f"is slower, {span}, than" if ratio.high < 1 else f"is about as fast, {span}, as"
 
 
-def _use(work: SessionState, node: Node) -> Reply:
+def _use(work: SessionState, node: Node) -> TextReply:
     name = label(node.number)
     if not is_accepted(node):
         return not_possible(f"{name} cannot be handed over: {verdict_words(node)}.")
@@ -342,6 +466,22 @@ def _checked(verdict: Verdict) -> str:
         f"{count(len(cases), 'call')} compared with fp64, {count(seeds, 'seed')}, precision "
         f"{verdict.precision}, on {verdict.device}.\nvalues: {kinds}\nsizes: {sizes}\n"
         f"calls: {labels}\nThat is testing, and no proof; {verdict.margin_text or 'it passed'}."
+    )
+
+
+SAFE = re.compile(r"\b(?:safe|trustworthy|production[- ]ready)\b")
+"""Words of a question that wants no list of calls."""
+
+
+def _checked_in_short(verdict: Verdict) -> str:
+    cases = verdict.cases
+    kinds, sizes = {case.distribution for case in cases}, {case.shapes for case in cases}
+    error = f"error {verdict.margin_text}" if verdict.margin_text else "it passed"
+    mode = "; for eval mode only" if verdict.eval_only else ""
+    return (
+        f"right in {count(len(cases), 'call')} compared with fp64 "
+        f"({count(len(kinds), 'kind')} of values, {count(len(sizes), 'set')} of sizes), "
+        f"{error}{mode}. That is testing, and no proof: 'how was it checked?' lists the calls."
     )
 
 

@@ -284,11 +284,18 @@ def _launched(
         given = [item for item in call.keywords if item.arg == name]
         if given:
             yield _over(given[0].value, lines, str(value))
-        else:
+        elif not _is_so(intent.knob, value, kernel_name(call), node):
             end = _end(call, lines) - 1
             before = source.encode()[:end].rstrip()
             comma = "" if before.endswith((b",", b"(")) else ","
             yield Edit(len(before), end, f"{comma} {name}={value}")
+
+
+def _is_so(knob: Knob, value: int, kernel: str, node: Node) -> bool:
+    """Whether each launch of a kernel was compiled with so many warps or stages, unsaid or not."""
+    found = [item for item in kernels_of(node) if item.name == kernel]
+    now = [{"warps": item.num_warps, "stages": item.num_stages}.get(knob) for item in found]
+    return bool(now) and set(now) == {value}
 
 
 def _without(name: str, launches: list[ast.Call], lines: list[int], source: str) -> Iterator[Edit]:

@@ -14,7 +14,7 @@ from agentkernel.agents.history import outcome
 from agentkernel.agents.models.costs import totals
 from agentkernel.chat import figures
 from agentkernel.chat.figures import NOTE
-from agentkernel.chat.language.question_words import BETTER_NOW
+from agentkernel.chat.language.question_words import BETTER_NOW, BYTES_MOVED
 from agentkernel.chat.language.questions import said
 from agentkernel.chat.overview import Notes, ask_explanation, explain
 from agentkernel.chat.replies import (
@@ -119,7 +119,9 @@ def _none_here(work: SessionState, intent: OnCandidate) -> bool:
 
 def profile(work: SessionState, intent: OnCandidate, asked: str = "") -> Reply:
     """Where a candidate's time goes, measured or estimated, and what stands in its way; how much
-    memory it takes where that is what was `asked`."""
+    memory it takes, or how many bytes it moves, where that is what was `asked`."""
+    if re.match(BYTES_MOVED, said(asked).text):
+        return bytes_moved(work, intent)
     if MEMORY.search(asked.lower()):
         return memory(work, intent)
     if intent.candidate == "original" or _none_here(work, intent):
@@ -174,6 +176,29 @@ def memory(work: SessionState, intent: OnCandidate) -> Reply:
         return TextReply(text=words)
     least = figures.bytes_words(plan.analysis.bytes_min)
     return TextReply(text=f"{words} A call reads and writes {least} at least.")
+
+
+def bytes_moved(work: SessionState, intent: OnCandidate) -> Reply:
+    """What a call takes through memory, as its estimate counts it, and the least that it can."""
+    if intent.candidate == "original" or _none_here(work, intent):
+        analysis, eager = work.figures
+        moved = figures.bytes_words(eager.bytes_moved)
+        words = f"Eager's operations read and write {moved} in a call (estimated from its graph)."
+        return TextReply(text=f"{words} {_least(analysis.bytes_min)}")
+    node = work.node(intent.candidate)
+    name, plan = label(node.number), work.plan_of(node)
+    if not is_accepted(node) or node.profile is None or plan is None:
+        return not_possible(f"{name}: {figures.verdict_words(node)}. Its bytes were not counted.")
+    moved = figures.bytes_words(node.profile.estimate.bytes_moved)
+    before = node.profile.baseline_estimate
+    beside = f", eager's operations {figures.bytes_words(before.bytes_moved)}" if before else ""
+    words = f"{name} reads and writes {moved} in a call{beside} (counted, not measured)."
+    return TextReply(text=f"{words} {_least(plan.analysis.bytes_min)}")
+
+
+def _least(size: int) -> str:
+    least = figures.bytes_words(size)
+    return f"The least is {least}: each input, weight and output once."
 
 
 def roofline(work: SessionState, intent: OnCandidate) -> Reply:
@@ -337,6 +362,8 @@ def diff(work: SessionState, intent: Diff) -> Reply:
             "The session stands at the module: nothing was changed. 'run' makes a candidate."
         )
     from_parent = node is not None and intent.against == "parent"
+    if intent.candidate == "last" and new == work.meant(intent.against):
+        return diff(work, Diff(candidate=new or "last", against=_newest_but(work, new)))
     before = node.parent if node is not None and from_parent else work.meant(intent.against)
     names = work.file_name(before), work.file_name(new)
     lines = difflib.unified_diff(
@@ -360,12 +387,26 @@ def compare(work: SessionState, intent: Compare, asked: str = "") -> Reply:
         node = second if first is None else first
         assert node is not None
         return figures.against_module(node)
+    if "last" in (intent.first, intent.second) and first.number == second.number:
+        second = work.node(_newest_but(work, first.number))
     if problem_of(work.tree, first) != problem_of(work.tree, second):
         text = f"{label(first.number)} and {label(second.number)} are for other sizes or dtypes"
         return not_possible(f"{text}: their times say nothing of one another.")
     if first.number == second.number:
         return not_possible(figures.conclusion(first, second))
     return _side_by_side(work, first, second)
+
+
+def _newest_but(work: SessionState, number: int | None) -> int:
+    """The newest candidate besides one that is the newest itself. Raises NoSuchCandidate."""
+    others = [node.number for node in work.tree.nodes if node.number != number]
+    if not others:
+        name = label(number)
+        raise NoSuchCandidate(
+            f"{name} is the only candidate: there is no other to set beside it. 'run' and wishes "
+            f"such as 'use 4 warps' make more, 'compare {name} with the original' compares."
+        )
+    return others[-1]
 
 
 def _side_by_side(work: SessionState, first: Node, second: Node) -> Reply:

@@ -462,8 +462,9 @@ def in_common(tags: Sequence[Tag]) -> bool:
 def nearest_requests(
     tags: Sequence[Tag], most: int, classifier: Classifier
 ) -> tuple[Suggestion, ...]:
-    """The likeliest requests, best first, each with a sentence that asks for it."""
-    names: dict[str, IntentName] = {name: name for name in EXAMPLES}
+    """The likeliest requests, best first, each with a sentence that asks for it; never an answer or
+    the end of the session."""
+    names: dict[str, IntentName] = {name: name for name in EXAMPLES if name not in SPOKEN}
     found: dict[IntentName, Suggestion] = {}
     for at in (-classifier.probabilities(tags)).argsort(kind="stable"):
         label = classifier.labels[int(at)]

@@ -439,6 +439,20 @@ VALUED: dict[str, Knob] = {
 }
 
 
+SAID: dict[Knob, str] = {
+    "warps": "use 4 warps",
+    "stages": "use 3 stages",
+    "block": "use a block size of 64",
+    "registers": "limit registers to 64",
+}
+
+
+def nearest_wish(text: str) -> str | None:
+    """A wish about the thing of a launch that `text` names; None where it names none."""
+    found = (PHRASES[int((item.lastgroup or "N0")[1:])][1] for item in NOUNS.finditer(text.lower()))
+    return next((SAID[VALUED[name]] for name in found if name in VALUED), None)
+
+
 THE_ONE = re.compile(r"\b(?:one|candidate|version|kernel)s? (?:with|that|which|of)\b", re.I)
 """A candidate by what it has: "keep the one with 8 warps"."""
 

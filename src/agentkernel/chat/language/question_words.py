@@ -391,6 +391,124 @@ PUT_IN = (
     r"(?:it|this|that|them|c\d+|(?:all |the |your |my |these )+(?:\w+ )?(?:kernels?|drop-?ins?"
     r"|candidates?))"
 )
+SLOW_OR_FAST = (
+    r"(?:fast\w*|slow\w*|quick\w*|speed\w*|beat\w*|win\w*|worth|help\w*|better|worse|ahead"
+    r"|accura\w*|errors?)"
+)
+TRAINING = r"(?<![-\w])(?:train|trains|training|fine-?tun(?:e|es|ing))\b"
+TRAINS_WITH = (
+    rf"^(?!.*\b(?:{SLOW_OR_FAST}|weights?|checkpoints?|memory)\b)"
+    r"(?:how|can|could|may|should|is|does|do|will|would|use|put)\b.*"
+    rf"(?:\b(?:us(?:e|ed|ing|able)|put|plug|apply|applied|insert|install|drop|import|run|call)"
+    rf"\b.*{TRAINING}|{TRAINING} (?:\w+ )*(?:with|on|through) {IT}\b)"
+)
+"""Questions about training with a kernel, and not about the training of a model."""
+COMPILE = r"(?:\btorch[. _]?compil(?:e|ed|er|ing)\b|\bdynamo\b|\bgraph[- ]?breaks?\b)"
+UNDER_COMPILE = (
+    rf"^(?!.*\b(?:{SLOW_OR_FAST}|than|vs|versus|compar\w+|against|timed?|measur\w*|baselines?)\b)"
+    r"(?:does|do|will|would|is|are|can|could|may|should|what (?:happens|if|about)"
+    r"|how (?:do|does|can|could|should|would|will))\b"
+    r"(?=.*(?:\b(?:works?|support\w*|compatib\w*|friendly|runs? (?:with|in)|stands?|sits?|lives?"
+    r"|goes|plays?|holds?|surviv\w*|break\w*|fails?|trac(?:e|es|ed|ing|eable)|compos\w*|combin\w*"
+    r"|handl\w*|inside|under|within|top|around|wrap\w*|put|happens|causes?)\b"
+    r"|\b(?:i|we|to)(?: still| also)? (?:use )?torch[. _]?compile|\bcompile (?:it|this|the|my)\b))"
+    rf".*{COMPILE}"
+)
+"""Whether a kernel may stand inside of torch.compile, and not which of them is the faster."""
+MACHINE = r"(?:machines?|box(?:es)?|servers?|hosts?|computers?|workstations?|nodes?|clusters?)"
+ON_A_GPU = (
+    r"(?:\b(?:on|with|using) (?:(?:a|an|the|my|our|your|some|real|actual|physical|own|local|nvidia"
+    r"|cuda|remote|cloud|lab|proper|[abhl]\d{1,3}s?) )*"
+    rf"(?:gpus?\b|hardware\b|(?:gpu )?{MACHINE}\b)"
+    rf"|\b(?:another|other|different|remote) (?:\w+ )?{MACHINE}\b|\bthere$|\bremotely\b|\bssh\b)"
+)
+MEASURE_ELSEWHERE = (
+    r"^(?:(?:i|we|my|our|there)\b[^,.;:!?]*[,.;:!?]+ (?:and |so |but )*)?"
+    r"(?:how (?:(?:do|can|could|would|should|might) (?:i|we|you|one)|(?:can|could) (?:it|this) be"
+    r"|to)\b|(?:can|could|may) (?:i|we)\b"
+    r"|is there (?:a|any|some) way\b|where (?:do|can|could) (?:i|we)\b)"
+    rf"(?:.*\b(?:measure\w*|time|timed|benchmark\w*|profile|bench|run|test|try)\b.*{ON_A_GPU}"
+    r"|.*\bget\b.*\b(?:real|actual|measured) (?:times?|timings?|numbers?|measurements?|figures?)\b"
+    r"|.*\b(?:measure|time|benchmark) (?:it|this|c\d+)$"
+    r"|.*\bget (?:it|this|c\d+) (?:measured|timed|benchmarked)\b|.*\bget an? measurement\b"
+    rf"|.*\b(?:use|reach|connect|point|attach)\b.*\b(?:remote (?:gpu|{MACHINE})|ssh"
+    rf"|(?:on|to) another {MACHINE})\b)"
+)
+"""How a time is measured where there is a GPU."""
+ESTIMATE = r"\W?\b(?:estimat(?:e|es|ed|ion|ions)|estimated times?)\b\W?"
+ESTIMATE_MEANT = (
+    rf"^(?:what (?:does|do|did)\b.*{ESTIMATE}.*\b(?:mean|stand for|say|tell|rest on)\b.*"
+    rf"|what do you mean (?:by|with) (?:an? |the )?{ESTIMATE}"
+    rf"|what(?:'s| is| are) (?:an? |meant (?:by|with) (?:an? |the )?)?{ESTIMATE}(?: here)?$"
+    rf"|(?:what(?:'s| is)|explain|define) (?:the )?(?:(?:meaning|sense) of |word |term )+{ESTIMATE}"
+    rf"|what(?:'s| is| are) (?:the|an|this|that|your|these) {ESTIMATE} (?:based|made|built|from)\b"
+    rf"|(?:how|where)\b.*\b(?:is|are|was|were|do|does|did)\b.*{ESTIMATE}(?: (?:made|computed"
+    r"|calculated|derived|obtained|work|come)| from)*$"
+    rf"|how (?:good|accurate|reliable|exact|precise|sure|trustworthy|close|far off) (?:is|are) "
+    rf"(?:the|this|that|your|these|an|its) {ESTIMATE}"
+    r"|(?:can|should) (?:i|we) (?:trust|believe|rely on) (?:the|this|that|your|these|an) "
+    rf"{ESTIMATE}"
+    rf"|why (?:is|are|was|were)? ?(?:it|this|that|they|the \w+|c\d+)? ?(?:only |just |merely )*"
+    rf"(?:an )?{ESTIMATE}$)"
+)
+"""What an estimate is and what it rests on; its value is another question."""
+SAFE = (
+    rf"^(?:(?:is|are) {IT} (?:really |actually |completely |truly )*(?:safe|trustworthy"
+    r"|production[- ]ready)|is it (?:really |actually )?safe to (?:use|ship|deploy|run"
+    r"|keep|release|trust) (?:it|this|c\d+))"
+    r"(?: (?:to (?:use|ship|deploy|run|keep|release|hand over)|for production|in production|as is"
+    r"|enough|or not))*$"
+)
+"""Whether a candidate may be trusted, which wants no list of calls."""
+BIGGER = (
+    rf"^(?!.*\b(?:{SLOW_OR_FAST}|memory|blocks?|tiles?|grid|warps?|stages?|kernels?|takes?|time)\b)"
+    r"(?:what (?:would|will|does|do|happens?|about|if|changes?)|how (?:about|would|will|does|do)"
+    rf"|(?:does|do|will|would|can|could|is) {IT}|with|on|for|at)\b.*"
+    r"(?:\b(?:bigger|larger|smaller|longer|shorter|greater|wider|huge) (?:\w+ )?(?:inputs?|batch\w*"
+    r"|shapes?|sizes?|seq\w*|lengths?|tensors?|rows|images?|matri\w+|dim\w*)$"
+    r"|\b(?:inputs?|batch\w*|shapes?|sizes?|seq\w*|lengths?|tensors?|rows)\b (?:\w+ ){0,3}?"
+    r"(?:bigger|larger|smaller|longer|shorter|as (?:big|large|long|small)|doubl\w+|tripl\w+)\b)"
+)
+"""What becomes of it at other sizes, asked in one of these ways or with a question mark."""
+OF_INPUTS = r"(?:inputs?|input tensors?|input data|arguments?)"
+INPUTS_NOW = (
+    r"^(?:how (?:big|large|long|wide) (?:is|are) (?:the |my |our |its |these )?(?:current )?"
+    rf"(?:{OF_INPUTS}|batch(?: size)?)"
+    r"|what(?:'s| is| are) (?:the |my |our |its )?(?:current )?(?:inputs|input (?:shapes?|sizes?"
+    rf"|dim\w*)|(?:shapes?|sizes?|dim\w*) of (?:the |my |our |its |all )?{OF_INPUTS}|batch size)"
+    r"|(?:what|which) (?:sizes?|shapes?|dim\w*) (?:is|are|do|does|has|have) (?:the |my |our "
+    rf"|its )?{OF_INPUTS}(?: have)?"
+    r"|(?:what|which) (?:inputs|(?:input )?(?:sizes?|shapes?)) (?:is|are) (?:it |we |you )?"
+    r"(?:in force|in use|used|being used|set|using)"
+    r"|(?:show|print|list|tell)(?: me)? (?:the |my |our )?(?:current )?input (?:shapes?|sizes?))"
+    r"(?: (?:right now|now|currently|at the moment|in force|here))*$"
+)
+"""Which sizes the inputs in force have."""
+BYTES_MOVED = (
+    r"^(?!.*(?:/s\b|\bper second\b|\bbandwidth\b))"
+    r"how (?:many|much) (?:(?:bytes|data|memory|dram|hbm|[kmg]i?b|kilobytes|megabytes|gigabytes)\b"
+    r".*\b(?:reads?|writes?|written|moves?|moved|moving"
+    r"|transfers?|transferred|loads?|loaded|stores?|stored|touch\w*|traffic)\b|traffic\b"
+    rf"|(?:does|do|did|must) {IT} (?:read|write|move|load|transfer)\b)"
+)
+"""How many bytes a call takes through memory."""
+ONE = r"(?:it|this(?: one)?|that(?: one)?|c\d+|the current(?: one| candidate| kernel)?)"
+LAST = r"(?:the )?(?:last|latest|newest|most recent)(?: one| candidate| kernel| version)?"
+BESIDE = r"(?:and|with|to|from|against|vs\.?|versus|than|or|compared (?:to|with))"
+PAIR = rf"(?:{ONE} {BESIDE} {LAST}|{LAST} {BESIDE} {ONE})"
+DIFFERENT_FROM_LAST = (
+    rf"^(?:(?:(?:what|how|which|where|show|tell|give|see|print|list|explain)\b.*)?"
+    rf"\b(?:diff\w*|chang\w+)\b(?: \w+){{0,2}}? {PAIR}"
+    rf"|how (?:does|do|is|are) {ONE} (?:differ|different) {BESIDE} {LAST}"
+    rf"|what(?:'s| is| has)? (?:different|changed) (?:in|about|with) {ONE} {BESIDE} {LAST})$"
+)
+COMPARED_WITH_LAST = (
+    rf"^(?:(?:now )?compare {PAIR}|how (?:does|do) {ONE} (?:compare|stack up|fare|hold up) "
+    rf"{BESIDE} {LAST}|(?:a )?comparison (?:of|between) {PAIR}"
+    rf"|{ONE} (?:vs\.?|versus|against) {LAST}"
+    rf"|is {ONE} (?:any |much |really )*(?:better|faster|quicker|worse|slower) than {LAST})$"
+)
+"""A candidate beside the newest one, by their lines and by their figures."""
 CERTAIN: tuple[tuple[Fact, str], ...] = (
     (
         "use",
@@ -449,9 +567,15 @@ CERTAIN: tuple[tuple[Fact, str], ...] = (
         rf"|(?<=input )types?)(?: \w+)?? (?:(?:does|do|can|will|is|are|did|must|should) {IT}\b"
         rf"|(?:is|are) {TAKEN}\b)",
     ),
+    ("holds", TRAINS_WITH),
+    ("holds", UNDER_COMPILE),
+    ("holds", INPUTS_NOW),
+    ("timing", ESTIMATE_MEANT),
+    ("checked", SAFE),
 )
-"""Questions whose words leave no doubt: how a kernel comes out of a model, and which dtypes it
-takes. The facts tell these from the other questions about its use and about what it holds for."""
+"""Questions whose words leave no doubt: how a kernel comes out of a model, which dtypes it takes,
+training with it, torch.compile around it, the inputs in force, what an estimate is. The facts tell
+these from the other questions about its use and about what it holds for."""
 STEP = r"(?:it|that|this|the (?:last|new|latest) (?:one|candidate|change|step|kernel))"
 BETTER_NOW = (
     rf"^(?:is|was|are|were) {STEP}(?: much| now| really| actually| even)* (?:better|an? "

@@ -10,9 +10,14 @@ from typing import NamedTuple
 
 from agentkernel.chat.language.question_words import (
     BETTER_NOW,
+    BIGGER,
+    BYTES_MOVED,
     CERTAIN,
+    COMPARED_WITH_LAST,
+    DIFFERENT_FROM_LAST,
     IMPOSSIBLE,
     MAKE_BETTER,
+    MEASURE_ELSEWHERE,
     MEMORY_NEEDED,
     QUESTIONS,
 )
@@ -145,8 +150,16 @@ def read_certain(shown: str) -> Reading:
         return () if what.asked else (Run(),)
     if re.match(BETTER_NOW, text):
         return (Compare(first="second_last", second="last"),)
-    if re.match(MEMORY_NEEDED, text):
+    if re.match(COMPARED_WITH_LAST, text):
+        return (Compare(first=_candidate(text), second="last"),)
+    if re.match(DIFFERENT_FROM_LAST, text):
+        return (Diff(candidate="last", against=_candidate(text)),)
+    if re.match(MEASURE_ELSEWHERE, text):
+        return (AskFact(about="timing", candidate=_candidate(text)),)
+    if re.match(MEMORY_NEEDED, text) or re.match(BYTES_MOVED, text):
         return (OnCandidate(name="profile", candidate=_candidate(text)),)
+    if re.match(BIGGER, text) and (what.asked or re.match("what|how", text)):
+        return (AskFact(about="holds", candidate=_candidate(text)),)
     if DOCS.search(text) or MORE_THAN_ONE.search(text):
         return ()
     for about, pattern in CERTAIN:

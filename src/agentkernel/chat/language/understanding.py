@@ -36,7 +36,7 @@ from agentkernel.chat.language.example_reader import (
 from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
 from agentkernel.chat.language.halves import read_halves
-from agentkernel.chat.language.kernel_words import read_kernel_words
+from agentkernel.chat.language.kernel_words import nearest_wish, read_kernel_words
 from agentkernel.chat.language.phrases import tags_of, with_polarity
 from agentkernel.chat.language.questions import read_certain, read_questions
 from agentkernel.chat.language.ranking import (
@@ -703,6 +703,8 @@ def _has_no_object(tags: list[Tag]) -> bool:
 def _not_understood(shown: str, reason: str, tags: Sequence[Tag] = ()) -> NotUnderstood:
     if not in_common(tags):
         return NotUnderstood(text=shown, reason=reason, nearest=ANYWAY)
-    return NotUnderstood(
-        text=shown, reason=reason, nearest=nearest_requests(tags, MOST_NEAREST, _classifier())
-    )
+    nearest = nearest_requests(tags, MOST_NEAREST, _classifier())
+    wish = nearest_wish(shown)
+    if wish is not None:
+        nearest = (Suggestion(name="knob", example=wish), *nearest[: MOST_NEAREST - 1])
+    return NotUnderstood(text=shown, reason=reason, nearest=nearest)
