@@ -88,6 +88,7 @@ def test_a_model_without_such_a_module_says_so(tmp_path: Path, run_folder: Path)
     done = apply(tmp_path, "model.py", "--run", str(run_folder))
     assert done.returncode == 3, done.stderr
     assert "no module of the model computes what run run-1 verified" in done.stdout
+    assert "next: 'agentkernel runs' lists the runs" in done.stdout
 
 
 def test_what_holds_ends_with_the_line_for_a_program() -> None:

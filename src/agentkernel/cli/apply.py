@@ -134,13 +134,16 @@ def check(
     )
 
 
+NEXT_RUN = "next: 'agentkernel runs' lists the runs; give the one of a module inside with --run"
+
+
 def check_lines(found: AppliedCheck) -> list[str]:
     """What was found, for people, and how it is used in a program."""
     lines = [
         f"refused at {path or 'the model itself'}: {why}" for path, why in found.refused.items()
     ]
     if not found.paths:
-        return [*lines, f"rejected: {found.reason}"]
+        return [*lines, f"rejected: {found.reason}", NEXT_RUN]
     places = ", ".join(path or "the model itself" for path in found.paths)
     lines += [
         f"in place at: {places}",

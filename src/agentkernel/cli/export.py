@@ -16,5 +16,5 @@ def export(flags: ExportFlags) -> None:
     if flags.as_json:
         print_json({"path": str(done.path), "use": done.use})
         return
-    print_plain(f"wrote {done.path}")
+    print_plain(f"wrote {done.path}, the kernel of run {folder.name}")
     print_plain(f"use it  {done.use}")
