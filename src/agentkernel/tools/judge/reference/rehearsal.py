@@ -200,13 +200,13 @@ def places_of(func: OpOverload, given: Mapping[str, object]) -> Iterator[Places]
 
 # fmt: off
 COMPUTING = {
-    "_local_scalar_dense", "_to_copy", "_unsafe_view", "all", "amax", "amin", "any", "arange",
-    "argmax", "argmin", "argsort", "bucketize", "cat", "clone", "constant_pad_nd", "copy", "cummax",
-    "cummin", "cumsum", "detach", "empty_like", "eq", "equal", "fill", "flip", "full_like", "item",
-    "lift_fresh", "lift_fresh_copy", "masked_fill", "masked_select", "max", "mean", "min",
-    "new_empty", "new_full", "new_ones", "new_zeros", "nonzero", "ones_like", "prod", "repeat",
-    "roll", "searchsorted", "slice_scatter", "sort", "stack", "sum", "topk", "tril", "triu",
-    "unique_dim", "where", "zeros_like", "zero",
+    "_local_scalar_dense", "_to_copy", "_unsafe_view", "all", "amax", "amin", "aminmax", "any",
+    "arange", "argmax", "argmin", "argsort", "bucketize", "cat", "clone", "constant_pad_nd", "copy",
+    "count_nonzero", "cummax", "cummin", "cumsum", "detach", "empty_like", "eq", "equal", "fill",
+    "flip", "full_like", "item", "lift_fresh", "lift_fresh_copy", "masked_fill", "masked_select",
+    "max", "mean", "min", "new_empty", "new_full", "new_ones", "new_zeros", "nonzero", "ones_like",
+    "prod", "repeat", "roll", "searchsorted", "sort", "stack", "sum", "topk", "tril", "triu",
+    "unique_dim", "where", "zero", "zeros_like",
 }
 # fmt: on
 """Operators that take integers for numbers and no place of anything, beside pointwise ones."""
