@@ -54,7 +54,7 @@ def test_layernorm_gets_plausible_resources_on_every_architecture(compile_for, t
 @pytest.mark.parametrize(
     ("target", "unit", "shared_kb"),
     [
-        ("h100-sxm", "wgmma.f16", (64, 100)),
+        ("h100-sxm", "wgmma.bf16", (64, 100)),
         ("a100-80", "mma", (64, 100)),
         ("b200", "tcgen05", (64, 140)),
         ("mi300x", "mfma", (16, 64)),
