@@ -127,7 +127,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
                 return _training(work, node, verdict)
             if intent.about == "holds" and re.match(BIGGER, said(asked).text):
                 return TextReply(text=f"{name}: {_other_sizes(verdict)}")
-            if intent.about == "checked" and SAFE.search(words):
+            if intent.about == "checked" and IN_SHORT.search(words):
                 return TextReply(text=f"{name}: {_checked_in_short(verdict)}")
             told = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
             told |= {"checked": _checked, "accumulate": _accumulate}
@@ -162,25 +162,25 @@ def _estimate(work: SessionState) -> str:
 
 def _elsewhere(work: SessionState, intent: AskFact) -> str:
     """How a candidate is timed on a machine with a GPU; before there is one, how one is drafted."""
-    named = intent.candidate if work.tree.nodes else "original"
-    node = work.current if named == "current" else None
-    if named not in ("current", "original"):
-        node = work.node(named)
-    if node is not None and not is_accepted(node):
-        node = None
-    key = work.place.problem if node is None else problem_of(work.tree, node)
-    command = (
-        on_problem("optimize", work.store.problem(key), *REMOTE)
-        if node is None
-        else on_problem("profile", work.store.problem(key), "--candidate", "fast.py", *REMOTE)
-    )
+    node: Node | None = None
+    if intent.candidate == "current":
+        node = work.current
+    elif intent.candidate != "original" and work.tree.nodes:
+        node = work.node(intent.candidate)
+    if node is None or not is_accepted(node):
+        key, save, does = work.place.problem, "", "drafts, judges and times"
+        words: tuple[str, ...] = ()
+    else:
+        key, does = problem_of(work.tree, node), "judges and times it"
+        save = f"'save {label(node.number)} to fast.py', then "
+        words = ("--candidate", "fast.py")
+    verb = "profile" if words else "optimize"
+    command = on_problem(verb, work.store.problem(key), *words, *REMOTE)
     if command is None:
         return (
             "To measure it, begin the session in a Python on a machine with a GPU: a module that "
             "lives in Python is sent to no other. 'run' measures there, 'profile' shows the times."
         )
-    save = "" if node is None else f"'save {label(node.number)} to fast.py', then "
-    does = "drafts, judges and times" if node is None else "judges and times it"
     return (
         f"To measure it on another machine, one with a GPU: {save}in a shell here\n    {command}\n"
         f"which {does} there, over ssh. It needs the same agentkernel, which 'agentkernel doctor "
@@ -469,7 +469,7 @@ def _checked(verdict: Verdict) -> str:
     )
 
 
-SAFE = re.compile(r"\b(?:safe|trustworthy|production[- ]ready)\b")
+IN_SHORT = re.compile(r"\b(?:safe|trustworthy|production[- ]ready)\b")
 """Words of a question that wants no list of calls."""
 
 

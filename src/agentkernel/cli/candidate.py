@@ -21,9 +21,9 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.judge.judge import judge as run_judge
-from agentkernel.tools.judge.reference.rehearsal import check_given_indices
+from agentkernel.tools.judge.reference.rehearsal import capture_checked
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.profiler import profile as run_profile
 from agentkernel.tools.targets import ResolvedTarget, find_target
@@ -44,9 +44,7 @@ class LoadedCandidate:
     @cached_property
     def captured(self) -> Captured:
         """The module's graph."""
-        found = capture(self.loaded)
-        check_given_indices(self.loaded, found)
-        return found
+        return capture_checked(self.loaded)
 
     @property
     def judging(self) -> JudgeSettings:

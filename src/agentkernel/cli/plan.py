@@ -17,8 +17,7 @@ from agentkernel.compiler.partitions import coverage
 from agentkernel.compiler.segments import segment_lines, segment_picture
 from agentkernel.domain.errors import OutputError
 from agentkernel.storage.files import explain_write_failure, write_atomic
-from agentkernel.tools.judge.reference.rehearsal import check_given_indices
-from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.judge.reference.rehearsal import capture_checked
 from agentkernel.tools.roofline.model import (
     analyse,
     estimate_eager,
@@ -36,8 +35,7 @@ def plan(flags: PlanFlags) -> None:
     """`agentkernel plan`."""
     resolved = find_target(flags.target)
     loaded = load_subject(flags.subject)
-    captured = capture(loaded)
-    check_given_indices(loaded, captured)
+    captured = capture_checked(loaded)
     covered = coverage(loaded, captured)
     cut = covered.segments
     if flags.picture is not None:

@@ -53,14 +53,14 @@ from agentkernel.remote.line import RemoteLine, Tell
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.stages import stage
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.reference.rehearsal import check_given_indices
+from agentkernel.tools.judge.reference.rehearsal import capture_checked
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     fresh_seed,
     judge_sha256,
     keyed_seed,
 )
-from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.module_graph import problem_graph
 from agentkernel.tools.profiler import ProfileSettings
@@ -151,9 +151,7 @@ class LocalRunFactory:
         @cache
         def captured() -> Captured:
             with stage("capture"):
-                found = capture(loaded)
-                check_given_indices(loaded, found)
-                return found
+                return capture_checked(loaded)
 
         warnings: list[str] = []
         with (

@@ -291,7 +291,7 @@ def test_gates_take_the_tile_of_one_product(
     m: int, n: int, k: int, dtype: str, target: str, parts: int
 ) -> None:
     gpu = load_targets()[target]
-    facts = GemmFacts(m, parts * n, k, dtype=dtype)
+    facts = GemmFacts(m, parts * n, k, dtype=dtype, sums=parts)
     every = [*gemm_schedules(facts, gpu), *sampled_gemm_schedules(facts, gpu, 8)]
     found = pair_schedules(every, parts)
     for schedule in found:
@@ -316,7 +316,7 @@ def pair_spec(dtype: str, b_layout: str) -> GemmSpec:
 @pytest.mark.parametrize("b_layout", ["k", "n"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_likeliest_schedules_spill_nothing(dtype: str, b_layout: str) -> None:
-    facts = GemmFacts(4096, 2 * 11008, 4096, dtype=dtype, b_layout=b_layout)
+    facts = GemmFacts(4096, 2 * 11008, 4096, dtype=dtype, b_layout=b_layout, sums=2)
     found = pair_schedules(gemm_schedules(facts, load_targets()["h200"]))
     large = [item for item in found if "PERSIST" in item or "PLANES" in item]
     assert large[0] == found[0]
@@ -360,7 +360,7 @@ def test_the_text_of_a_pair() -> None:
 def test_tiles_of_few_rows_come_first_where_others_leave_sms_idle(
     m: int, n: int, k: int, parts: int
 ) -> None:
-    facts = GemmFacts(m, parts * n, k, dtype="float32")
+    facts = GemmFacts(m, parts * n, k, dtype="float32", sums=parts)
     known = pair_schedules(gemm_schedules(facts, TARGET), parts)
     found = filling(known, facts, parts, 132)
     assert all(schedule in found for schedule in known)

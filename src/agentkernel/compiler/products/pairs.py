@@ -168,9 +168,7 @@ def pair_schedules(schedules: Iterable[GemmSchedule], parts: int = 2) -> list[Ge
     return [
         schedule | {"BLOCK_N": schedule["BLOCK_N"] // share}
         for schedule in schedules
-        if schedule["SPLIT_K"] == 1
-        and schedule.get("PLANES") != 2
-        and schedule["BLOCK_N"] >= 16 * share
+        if schedule["SPLIT_K"] == 1 and schedule["BLOCK_N"] >= 16 * share
     ]
 
 

@@ -326,9 +326,8 @@ def _schedule(tile: Tile, split: int) -> GemmSchedule:
 def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
     """Schedules that multiply fp16 planes of fp32 operands; none for what is small, and none where
     a tile or two reads each element: those are split as they are read."""
-    if not _in_parts(facts, target) or max(facts.m, facts.n) <= 2 * BLOCK:
-        return []
-    if min(facts.m, facts.n) < 2 * BLOCK or facts.k < 2 * BLOCK:
+    small = min(facts.m, facts.n, facts.k) < 2 * BLOCK
+    if not _in_parts(facts, target) or small or max(facts.m, facts.n) <= 2 * BLOCK:
         return []
     return _cheapest(WGMMA_PLANES, {"PLANES": 1}, facts, target)
 

@@ -98,10 +98,10 @@ LOOP_FROM = 4096
 """From this length on, rows of 4-byte elements are faster walked in tiles than held."""
 SPLIT_FROM = 16384
 """Shortest row worth splitting."""
-
-
 STRIDED_TILES = ((32, 32, 4), (64, 64, 8), (16, 256, 8), (32, 64, 4), (64, 32, 4))
-"""Rows, columns and warps where what is read and what is written walk different dimensions."""
+"""Rows, columns and warps where what is read and what is written walk different dimensions. The
+long one is for results whose rows begin anywhere: what lies between two 32-byte sectors is written
+twice (SCHEDULES.md; TorchInductor's fastest is such a tile)."""
 
 
 def region_schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
@@ -130,8 +130,6 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
         return
     cols = power_of_two(hint(region.col_count))
     if _strided(region):
-        # Long lines of a result whose rows begin anywhere: what lies between two 32-byte sectors
-        # is written twice (16 x 256 took 91 us where 64 x 128 took 137, SCHEDULES.md).
         for rows, width, count in STRIDED_TILES:
             yield Schedule("tile", min(width, cols), rows, num_warps=count)
         return

@@ -185,7 +185,12 @@ def _copies_are_alike(module: nn.Module) -> bool:
     from torch.nn.parameter import is_lazy
 
     values = [*module.parameters(), *module.buffers()]
-    if any(is_lazy(value) or vars(value) or not value.is_contiguous() for value in values):
+    if any(map(is_lazy, values)):
+        return False
+    least, most = REMEMBERED_BYTES
+    if not least <= sum(value.nbytes for value in values) <= most:
+        return False
+    if any(vars(value) or not value.is_contiguous() for value in values):
         return False
     if len({value.untyped_storage().data_ptr() for value in values}) < len(values):
         return False
@@ -197,9 +202,7 @@ def _copies_are_alike(module: nn.Module) -> bool:
         if name not in own
         for item in (value.values() if isinstance(value, dict) else (value,))
     ]
-    least, most = REMEMBERED_BYTES
-    size = sum(value.nbytes for value in values)
-    return least <= size <= most and all(_is_plain(item) for item in held)
+    return all(map(_is_plain, held))
 
 
 def _is_plain(value: object) -> bool:

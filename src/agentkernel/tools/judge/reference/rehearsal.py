@@ -21,14 +21,14 @@ from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.timed_cpus import lane_cpus
 from agentkernel.tools.judge.cases.edge_inputs import LOOKUPS, index_inputs
 from agentkernel.tools.judge.cases.layouts import copied
+from agentkernel.tools.judge.reference.rounding_noise import named_arguments
 from agentkernel.tools.judge.settings import threads
+from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.fx import Node
-
-    from agentkernel.tools.problem.capture import Captured
 
 MOST_THREADS = 8
 
@@ -152,10 +152,8 @@ class CheckedIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`, if all of its indices are in range."""
-        names = [argument.name for argument in func._schema.arguments]
-        given = dict(zip(names, args, strict=False)) | (kwargs or {})
         try:
-            for places in places_of(func, given):
+            for places in places_of(func, named_arguments(func, args, kwargs or {})):
                 places.check()
         except Unchecked:
             self.unchecked = True
@@ -248,6 +246,14 @@ def _by_lists(shape: Sequence[int], indices: object) -> Iterator[Places]:
         dim += 1
 
 
+def capture_checked(loaded: LoadedProblem) -> Captured:
+    """The module's graph, of one that has an element for each index of its own inputs. Raises
+    ProblemError."""
+    found = capture(loaded)
+    check_given_indices(loaded, found)
+    return found
+
+
 def check_given_indices(loaded: LoadedProblem, captured: Captured) -> None:
     """Raises ProblemError where the module's own inputs hold an index that it has no element for:
     its graph does not depend on values, and would be taken for one that runs."""
@@ -261,10 +267,8 @@ def check_given_indices(loaded: LoadedProblem, captured: Captured) -> None:
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         args, kwargs = (_known(part, values) for part in (node.args, node.kwargs))
-        names = [argument.name for argument in node.target._schema.arguments]
         try:
-            named = dict(zip(names, args, strict=False)) | kwargs
-            for places in places_of(node.target, named):
+            for places in places_of(node.target, named_arguments(node.target, args, kwargs)):
                 if type(places.indices) is torch.Tensor and type(places.size) is int:
                     places.check()
         except IndexError as error:
