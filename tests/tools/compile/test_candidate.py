@@ -88,6 +88,17 @@ def test_what_a_search_compiled_needs_no_worker_for_its_report(problem, monkeypa
     assert bare.kernels[0].registers == with_binaries.outcome.kernels[0].registers
 
 
+def test_a_kernel_further_down_is_the_same_kernel(problem):
+    """Else each source of a family, and each launch form of one, compiles all that follows a line
+    more."""
+    target = load_targets()["h100-sxm"]
+    texts = (GOOD, f"# a line more\n{GOOD}", GOOD.replace("tl.rsqrt(", "1.0 / tl.sqrt("))
+    (made,) = compile_families([Family(problem, texts)], target, binaries=True)
+    first, further_down, other = ([x["hash"] for x in item.binaries] for item in made)
+    assert first == further_down
+    assert set(first).isdisjoint(other[:1])
+
+
 def test_no_more_are_compiled_at_once_than_a_worker_may_have_processes(problem, monkeypatch):
     """Each has an assembler beside it, and some compile a module in C."""
     most = Limits().processes

@@ -54,13 +54,13 @@ def serve_source(path: str, source: str) -> None:
 
 
 def source_lines(item: object) -> tuple[list[str], int]:
-    """As `inspect.getsourcelines`: the lines, and the number of the first."""
+    """As `inspect.getsourcelines`: the lines, and the number of the first. Of what was loaded here
+    that is 1: Triton's key of a kernel has it, and the same kernel is one further down as well."""
     code = getattr(inspect.unwrap(item), "__code__", None) if callable(item) else None
     known = _lines.get(code.co_filename) if isinstance(code, types.CodeType) else None
     if known is None or not isinstance(code, types.CodeType):
         return _original(item)
-    first = code.co_firstlineno
-    return inspect.getblock(known[first - 1 :]), first
+    return inspect.getblock(known[code.co_firstlineno - 1 :]), 1
 
 
 CANDIDATE_FILE = "candidate.py"
