@@ -16,6 +16,7 @@ __all__ = [
     "apply",
     "apply_all",
     "counts",
+    "interpret",
     "open_session",
     "optimize",
     "restore",
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
         optimize,
         restore,
     )
+    from agentkernel.swap.interpreted import interpret
 
 
 def __getattr__(name: str) -> object:
     """Import the API on first use, so that `import agentkernel` costs nothing."""
     if name == "errors":
         return import_module("agentkernel.errors")
+    if name == "interpret":  # Triton must not be imported before it is called
+        return import_module("agentkernel.swap.interpreted").interpret
     if name in __all__:
         return getattr(import_module("agentkernel.api"), name)
     raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")

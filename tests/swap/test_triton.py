@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel import interpret
+from agentkernel.domain.errors import SettingError
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,3 +36,20 @@ def test_a_convolution_in_the_interpreter_is_as_exact_as_it_was_judged() -> None
     assert done.stdout.startswith("True "), done.stdout + done.stderr
     assert float(done.stdout.split()[1]) < 1e-6
     assert done.stdout.endswith(" 0\n"), done.stdout
+
+
+def test_a_bf16_product_and_a_label_out_of_range_are_as_judged_in_the_interpreter() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.swap.interpreted_bf16"], cwd=ROOT, capture_output=True,
+        text=True, timeout=240, check=False, env=environment,
+    )  # fmt: skip
+    assert done.stdout.split() == ["True"] * 5, done.stdout + done.stderr
+
+
+def test_the_interpreter_is_asked_for_before_triton_is_imported() -> None:
+    import triton.language  # noqa: F401
+
+    with pytest.raises(SettingError, match="Next: call it first in the program"):
+        interpret()
+    assert "TRITON_INTERPRET" not in os.environ

@@ -30,6 +30,7 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.storage.source_text import check_one_reading, compile_source, read_literal
 from agentkernel.swap.free_sizes import FreeForms, free_forms
+from agentkernel.swap.interpreted import correct_where_interpreted
 from agentkernel.tools.certificate.record import hash_errors, read_certificate
 from agentkernel.tools.problem.arguments import called_flat, identifiers
 from agentkernel.tools.problem.call_arguments import BoundCall, describe
@@ -496,6 +497,8 @@ def execute_module(text: str, name: str) -> types.ModuleType:
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     namespace = sys.modules[name] = types.ModuleType(name)
     namespace.__file__ = filename
+    if needs_triton(text):
+        correct_where_interpreted()
     try:
         exec(code, namespace.__dict__)
     except BaseException:

@@ -40,6 +40,7 @@ from agentkernel.swap.guard import (
     remember_call,
     watch_modules,
 )
+from agentkernel.swap.interpreted import is_interpreted
 from agentkernel.swap.kernel import (
     Match,
     Operand,
@@ -65,7 +66,7 @@ MOST_SIZES = 16
 """Sets of sizes whose last call that the guard let through is kept."""
 NO_GPU = (
     "No GPU in this process: the original modules run, not the kernels. Expected CUDA or ROCm, or "
-    "TRITON_INTERPRET=1 in the environment, which interprets kernels on the CPU, slowly. "
+    "agentkernel.interpret() first in the program, which runs kernels on the CPU, slowly. "
     "Next: run it where there is one; agentkernel.counts(model) says what ran."
 )
 NOTHING = (
@@ -237,7 +238,7 @@ def make_swap(
     new = build_kernel(kernel)
     arguments, watched = arguments_of(kernel, module, free), watch_modules(module)
     operands = tie_operands(module, new, kernel, names)
-    on_cpu = not needs_triton(kernel.source) or _interpreted()
+    on_cpu = not needs_triton(kernel.source) or is_interpreted()
     return Swap(
         kernel=kernel,
         names=tuple(names),
@@ -379,13 +380,6 @@ def _match(module: nn.Module, kernel: Kernel, declared_sizes: bool) -> Match:
             if swap_of(item) is not None:
                 stack.enter_context(_bare(item))
         return match_module(module, kernel, declared_sizes=declared_sizes)
-
-
-def _interpreted() -> bool:
-    """Whether Triton's kernels run on the CPU in this process."""
-    from triton import knobs
-
-    return bool(knobs.runtime.interpret)
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     held = holds_for(result, certificate.verdict if certificate is not None else None)
     rows += [("holds for", held)] if held else []
     if result.interpreted:
-        rows.append(("runs on", "a GPU; without one TRITON_INTERPRET=1 interprets it, slowly"))
+        rows.append(("runs on", "a GPU; slowly on the CPU too, after agentkernel.interpret()"))
     return rows
 
 

@@ -30,7 +30,7 @@ def exp(x):
     return tl.exp2(rest) * power
 
 
-@triton.jit
+@triton.jit(debug=True)
 def row_loss_cross_entropy_loss_kernel(
     target_ptr, logits_ptr, row_loss_ptr, cross_entropy_loss_ptr, n_cols: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -58,7 +58,9 @@ def row_loss_cross_entropy_loss_kernel(
     picked = tl.sum(picked_lanes, axis=0)
     row_sum = tl.sum(lane_sum, axis=0)
     valid = target != -100
-    row_loss = tl.where(valid, -(picked - row_max - tl.log(row_sum)), 0.0)
+    sample_class = tl.where(valid, target, 0)
+    tl.device_assert(((sample_class >= 0) & (sample_class < n_cols)), "index out of range")
+    row_loss = tl.where((valid != 0) & (sample_class >= 0), -(picked - row_max - tl.log(row_sum)), 0.0)
     cross_entropy_loss_1 = (valid).to(tl.float32)
     tl.store(row_loss_ptr + row, row_loss)
     tl.store(cross_entropy_loss_ptr + row, cross_entropy_loss_1)
@@ -148,7 +150,7 @@ class ModelNew(nn.Module):
         cross_entropy_loss = torch.empty((logits_dim0,), device=logits.device, dtype=torch.float32)
         row_loss_cross_entropy_loss_kernel[(logits_dim0,)](
             target, logits, row_loss, cross_entropy_loss, n_cols=logits_dim1, BLOCK_N=4096,
-            num_warps=16,
+            num_warps=16, sanitize_overflow=False,
         )
         output = torch.empty((), device=logits.device, dtype=torch.float32)
         mean_loss_kernel[(1,)](

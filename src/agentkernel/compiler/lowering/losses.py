@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from agentkernel.compiler.ir import ONE, Node, Scalar, UnsupportedOp, broadcast, numel
+import torch
+
+from agentkernel.compiler.ir import ONE, Expr, Node, Scalar, UnsupportedOp, broadcast, numel
+from agentkernel.compiler.lowering.index_maps import int_or_expr
 from agentkernel.compiler.lowering.pointwise import promoted
 from agentkernel.compiler.lowering.reductions import log_softmax_of, log_softmax_over, mean_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
@@ -151,12 +154,25 @@ def _picked_log(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
     return picked
 
 
+def _counted(state: Lowering, target: Node, valid: Node, classes: Expr) -> Node:
+    """`valid`, where each target that is valid is asserted to be a class. It stands beside the loss
+    of a sample, not in front of its search for the class, which fuses with what makes the scores.
+    """
+    b = state.b
+    known = b.pointwise("where", valid, target, 0, name="sample_class")
+    known = state.cast(known, torch.int64)
+    is_class = b.pointwise("ge", b.pointwise("within", known, int_or_expr(classes)), 0)
+    return b.pointwise("logical_and", valid, is_class)
+
+
 def _nll(
-    state: Lowering, picked: Node, target: Node, weight: Node | None, reduction: int, ignore: int
-) -> Node:
+    state: Lowering, picked: Node, target: Node, weight: Node | None, reduction: int, ignore: int,
+    classes: Expr,
+) -> Node:  # fmt: skip
     """Negative log likelihood: the mean weighs each sample by its class.
 
-    `picked` is the log probability of each sample's class, `weight` the weight of that class.
+    `picked` is the log probability of each sample's class, one of `classes`, `weight` the weight of
+    that class.
     """
     b = state.b
     valid = b.pointwise("ne", target, ignore, name="valid")
@@ -167,7 +183,8 @@ def _nll(
         of_class = b.reshape(weight, samples)
         loss = b.pointwise("mul", loss, of_class)
         share = b.pointwise("where", valid, of_class, 0.0, name="class_weight")
-    loss = b.pointwise("where", valid, loss, 0.0, name="row_loss")
+    counted = _counted(state, target, valid, classes)
+    loss = b.pointwise("where", counted, loss, 0.0, name="row_loss")
     return _weighted(state, loss, share, reduction)
 
 
@@ -206,7 +223,7 @@ def _nll_loss(
     if weight is not None:
         weight = _picked(state, _over_classes(state, weight, x), target, dim)
     picked = _picked_log(state, wide, target, dim)
-    return _nll(state, picked, target, weight, reduction, ignore_index)
+    return _nll(state, picked, target, weight, reduction, ignore_index, x.shape[dim])
 
 
 @lowers("cross_entropy_loss.default")
@@ -221,7 +238,7 @@ def _cross_entropy(
         return _soft_targets(state, wide, target, spread, reduction, float(label_smoothing))
     picked = log_softmax_of(state, wide, _picked(state, wide, target, dim), (dim,))
     of_class = None if spread is None else _picked(state, spread, target, dim)
-    hard = _nll(state, picked, target, of_class, reduction, ignore_index)
+    hard = _nll(state, picked, target, of_class, reduction, ignore_index, x.shape[dim])
     if not label_smoothing:
         return hard
     log_p = log_softmax_over(state, wide, (dim,))

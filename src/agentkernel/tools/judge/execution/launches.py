@@ -68,7 +68,7 @@ class LaunchState:
     launches: list[str] = field(default_factory=list)
     refusal: InterpreterRefused | None = None
     loads_outside: list[str] = field(default_factory=list)
-    products: list[str] = field(default_factory=list)
+    products: set[str] = field(default_factory=set)
     """Products that lose what their operands and result could hold: how, by which line."""
     traces: LaunchAccesses = field(default_factory=LaunchAccesses)
     """What the programs of the current launch have loaded and stored, and since `reset` which

@@ -110,11 +110,9 @@ def note_product(operand: str, accumulator: str, precision: str) -> None:
     operands of which only 10 or 16 bits are multiplied."""
     where = f"kernel {launch_state.kernel} line {candidate_line()}"
     if accumulator in ("fp16", "bf16"):
-        launch_state.products.append(
-            f"{where}: a product of {operand} is added up in {accumulator}"
-        )
+        launch_state.products.add(f"{where}: a product of {operand} is added up in {accumulator}")
     elif operand == "fp32" and precision.upper() in ("TF32", "BF16X3"):
-        launch_state.products.append(f"{where}: {ROUNDED} {precision.lower()}")
+        launch_state.products.add(f"{where}: {ROUNDED} {precision.lower()}")
 
 
 def rounded_product(

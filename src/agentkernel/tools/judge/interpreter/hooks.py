@@ -75,6 +75,33 @@ def install_hooks() -> LaunchState:
     return launch_state
 
 
+@functools.cache
+def correct_interpreter() -> None:
+    """For a program that is not judged: values as on a GPU and assertions that hold, once a
+    process. Triton's own interpreter multiplies the bit patterns of bf16, has none of libdevice and
+    passes over assertions."""
+    launch_state.unnamed_dot_allowed = True
+    cache_types()
+    _hook_assertions()
+    _hook_patches()
+    install_gpu_rounding()
+    add_libdevice()
+
+
+def _hook_assertions() -> None:
+    run = interpreter.InterpretedFunction.run
+
+    def heeding(self: object, *args: object, **kwargs: object) -> object:
+        _heed_assertions(self, kwargs)
+        launch_state.patched.clear()
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            launch_state.patched.clear()
+
+    interpreter.InterpretedFunction.run = heeding
+
+
 def _hook_launches() -> None:
     run = interpreter.InterpretedFunction.run
     convert = interpreter._implicit_cvt

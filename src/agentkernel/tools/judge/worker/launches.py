@@ -36,7 +36,7 @@ def seen_in_launches(state: WorkerState) -> dict[str, JSON]:
         return {"loads_outside": [], "products": [], "races": [], "wrote": []}
     return {
         "loads_outside": cast("JSON", sorted(set(launch_state.loads_outside))[:5]),
-        "products": cast("JSON", sorted(set(launch_state.products))[:5]),
+        "products": cast("JSON", sorted(launch_state.products)[:5]),
         "races": cast("JSON", launch_state.traces.races[:5]),
         "wrote": cast("JSON", sorted(launch_state.wrote)),
     }
