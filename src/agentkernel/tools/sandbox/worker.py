@@ -39,11 +39,16 @@ if TYPE_CHECKING:
 
 
 _lines: dict[str, list[str]] = {}
+_compiled = False
 _original = cast("Callable[[object], tuple[list[str], int]]", inspect.getsourcelines)
 
 
-def install_source_lines() -> None:
-    """From now on `inspect.getsourcelines` asks here first."""
+def install_source_lines(*, compiled: bool) -> None:
+    """From now on `inspect.getsourcelines` asks here first. Where kernels are `compiled`, each of
+    what was loaded here begins at line 1: Triton's key of a kernel has its line, and the same
+    kernel is one further down as well. The interpreter says by it which line failed."""
+    global _compiled
+    _compiled = compiled
     setattr(inspect, "getsourcelines", source_lines)  # noqa: B010 - its own type is narrower
 
 
@@ -54,13 +59,13 @@ def serve_source(path: str, source: str) -> None:
 
 
 def source_lines(item: object) -> tuple[list[str], int]:
-    """As `inspect.getsourcelines`: the lines, and the number of the first. Of what was loaded here
-    that is 1: Triton's key of a kernel has it, and the same kernel is one further down as well."""
+    """As `inspect.getsourcelines`: the lines, and the number of the first."""
     code = getattr(inspect.unwrap(item), "__code__", None) if callable(item) else None
     known = _lines.get(code.co_filename) if isinstance(code, types.CodeType) else None
     if known is None or not isinstance(code, types.CodeType):
         return _original(item)
-    return inspect.getblock(known[code.co_firstlineno - 1 :]), 1
+    first = code.co_firstlineno
+    return inspect.getblock(known[first - 1 :]), 1 if _compiled else first
 
 
 CANDIDATE_FILE = "candidate.py"
@@ -190,7 +195,7 @@ def imports(device: str, interpret: bool, frontend: bool = False) -> None:
         importlib.import_module(module)
     if not interpret and not frontend:
         hash_compiler()
-    install_source_lines()
+    install_source_lines(compiled=not interpret)
     if building is not None:
         _driver.extend(building.result())
 
