@@ -29,7 +29,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(64, 256)]
+    return [torch.randn(1024, 256)]
 """
 
 
