@@ -23,6 +23,7 @@ from agentkernel.workflows.outcome import (
 )
 
 CERTIFICATE = "certificate.json"
+APPLIED = "an applied model that trains runs its own modules"
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
 
 
@@ -209,7 +210,9 @@ def holds_for(result: Result, verdict: Verdict | None) -> str:
     elif sizes > 1:
         parts.append(f"free sizes ({sizes} judged)")
     if verdict.eval_only:
-        parts.append("eval mode only (an applied model that trains runs its own modules)")
+        parts.append(f"eval mode only ({APPLIED})")
+    elif verdict.gradients:
+        parts.append(f"training mode of ModelNew itself ({APPLIED})")
     return ", ".join(parts)
 
 

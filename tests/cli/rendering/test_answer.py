@@ -165,7 +165,11 @@ def case(shapes: str) -> CaseResult:
     ("changes", "words"),
     [
         ({}, "forward only"),
-        ({"gradients": True}, "forward and gradients"),
+        (
+            {"gradients": True},
+            "forward and gradients, training mode of ModelNew itself "
+            "(an applied model that trains runs its own modules)",
+        ),
         (
             {"eval_only": True},
             "forward only, eval mode only (an applied model that trains runs its own modules)",
