@@ -209,6 +209,11 @@ def move(tree: Tree, place: Place) -> Tree:
     return _with_tips(moved)
 
 
+def stand_again(tree: Tree, before: Tree) -> Tree:
+    """With all its candidates, where the session stood `before` them and on the same way."""
+    return tree.evolve(places=before.places, at=before.at, branches=before.branches)
+
+
 def undo(tree: Tree, steps: int = 1) -> Tree:
     """So many places back, at most to the first."""
     return _with_tips(tree.evolve(at=max(0, tree.at - steps)))
