@@ -169,6 +169,11 @@ def note_run(tree: Tree, number: int, run: str) -> Tree:
     return _with_step(tree, number, lambda step: step.evolve(run=run))
 
 
+def go_on(tree: Tree, number: int, run: str) -> Tree:
+    """Step `number`, which was stopped or cut off, runs again as that run."""
+    return _with_step(tree, number, lambda step: step.evolve(run=run, state="running"))
+
+
 def end_step(tree: Tree, number: int, state: StepState, outcome: str, seconds: float) -> Tree:
     """Step `number` came to its end."""
     return _with_step(
