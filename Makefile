@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
 
 help:
 	@echo "make run       install, then optimise examples/layernorm.py for $(TARGET)"
-	@echo "make test      format, lint, types, import contracts, tests"
+	@echo "make test      format, lint, types, import contracts, tests; 20 minutes on two cores"
 	@echo "make test-all  the same with the long tests"
 	@echo "make gpu-test  the tests that need a CUDA device"
 	@echo "make docs      the documentation as a site in .site; no network, any warning fails"

@@ -307,9 +307,28 @@ def test_the_api_is_listed_and_typed() -> None:
 def test_a_result_says_its_answer_in_one_line(tmp_path: Path) -> None:
     found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
     said = repr(found)
-    assert str(found) == said
     assert "\n" not in said
     assert said == "<1.33x faster than torch.compile [1.32, 1.34], 80% of the roofline>"
+
+
+def test_a_printed_result_says_how_it_is_used_and_where_it_lies(tmp_path: Path) -> None:
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
+    first, *lines = str(found).splitlines()
+    assert f"<{first}>" == repr(found)
+    folder = tmp_path / "runs" / found.run
+    assert f"or: agentkernel.apply_all(model, {str(folder)!r})" in lines
+    assert lines[0].startswith("use it: ")
+    assert lines[-1] == f"folder: {folder}"
+    kept = found.model_copy(update={"candidate": None, "status": "kept_original"})
+    assert len(str(kept).splitlines()) == 2
+
+
+def test_a_result_lists_what_is_its_own(tmp_path: Path) -> None:
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
+    names = dir(found)
+    assert {"module", "candidate", "exit_code", "speedup_vs_eager"} <= set(names)
+    assert not {"parse_raw", "from_orm", "model_config", "model_dump", "copy"} & set(names)
+    assert all(hasattr(found, name) for name in names)
 
 
 def test_a_result_in_a_notebook_is_escaped_and_shows_how_it_is_used(tmp_path: Path) -> None:

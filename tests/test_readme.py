@@ -39,3 +39,8 @@ def test_every_command_has_its_line(command: str) -> None:
 def test_ci_runs_make_test() -> None:
     text = (ROOT / ".ci" / "run").read_text()
     assert text.splitlines()[-1] == "exec make test"
+
+
+@pytest.mark.parametrize("text", [README, MAKEFILE, (ROOT / "CONTRIBUTING.md").read_text()])
+def test_how_long_the_tests_take_is_said_where_they_are_named(text: str) -> None:
+    assert re.search(r"make test\b.*20 minutes on two cores", text)

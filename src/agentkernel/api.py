@@ -43,7 +43,13 @@ from agentkernel.tools.problem.loading import (
     require_module,
 )
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
+from agentkernel.workflows.answer import (
+    answer_html,
+    answer_sentence,
+    certificate_of,
+    folder_of,
+    use_lines,
+)
 from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
@@ -83,7 +89,12 @@ class Optimized(Result):
         """The answer in one line."""
         return f"<{answer_sentence(self, certificate_of(self))}>"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        """The answer, the lines that use the drop-in, and the folder of its files."""
+        certificate = certificate_of(self)
+        rows = [*use_lines(self, certificate), ("folder", folder_of(self))]
+        lines = (f"{name}: {text}" for name, text in rows)
+        return "\n".join([answer_sentence(self, certificate), *lines])
 
     def _repr_html_(self) -> str:
         """The answer, its figures, the roofline, how it is used and the drop-in, in a notebook."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ GIVEN = "import torch\n\n\nclass ModelNew:\n    '''given'''\n"
 
 @dataclass
 class SessionShop(fakes.FakeWorkshop):
-    """A given file is right and as fast as it says in a comment (`# speedup 1.9`), or 1.2."""
+    """A given file is right and as fast as it says in a comment (`# speedup 1.9`, or that at so
+    many warps: `# fast at 8 warps`), or 1.2."""
 
     @contextmanager
     def equip(
@@ -51,7 +53,9 @@ class SessionShop(fakes.FakeWorkshop):
 
 def given_script(coder: str) -> fakes.Script:
     source = Path(coder.removeprefix("file:")).read_text()
-    speedup = 1.9 if "# speedup 1.9" in source else 1.2
+    warps = re.search(r"# fast at (\d+) warps", source)
+    fast = warps is not None and f"num_warps={warps[1]}" in source
+    speedup = 1.9 if fast or "# speedup 1.9" in source else 1.2
     failure = fakes.mismatch("all") if "# wrong" in source else None
     return fakes.Script("given", failure, repaired=False, speedup=speedup, source=source)
 

@@ -182,16 +182,38 @@ def test_a_question_about_training_is_told_whether_it_may_be(
     if before is not None:
         ran.say(before)
     told = said(ran, text).text
-    assert told.startswith("c1: train and eval; ")
-    assert "apply_all(model, " in told
+    assert told.startswith("c1: train and eval; forward only; ")
+    assert "Train with the original" in told
+    assert "apply_all(model, " not in told
 
 
-def test_of_eval_mode_alone_the_way_to_train_is_the_original(ran: Session) -> None:
+def test_with_gradients_it_is_the_new_module_itself_that_trains(ran: Session) -> None:
+    """Behind the guard of `apply_all` a model in training mode runs its own modules."""
     node = ran.tree.node(1)
     assert node is not None
     assert node.verdict is not None
-    told = _training(ran._work, node, node.verdict.evolve(eval_only=True)).text
-    assert told.startswith("c1: eval mode only: in training mode it raises; ")
+    told = _training(node, node.verdict.evolve(gradients=True)).text
+    assert told.startswith("c1: train and eval; gradients as the original's; ")
+    assert "an applied model that trains runs its own modules" in told
+    assert "from fast import ModelNew" in told
+    assert "apply_all(model, " not in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({"eval_only": True}, "eval mode only: in training mode it raises; "),
+        ({"gradients": False}, "train and eval; forward only; "),
+    ],
+)
+def test_of_eval_mode_alone_or_without_gradients_the_way_to_train_is_the_original(
+    ran: Session, changes: dict[str, bool], mode: str
+) -> None:
+    node = ran.tree.node(1)
+    assert node is not None
+    assert node.verdict is not None
+    told = _training(node, node.verdict.evolve(**changes)).text
+    assert told.startswith(f"c1: {mode}")
     assert "Train with the original" in told
     assert "from fast import" not in told
 

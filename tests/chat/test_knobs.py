@@ -246,12 +246,25 @@ def test_a_sweep_is_in_the_order_of_its_values_and_names_no_winner_among_equals(
     assert reply.rows[0] == ("launch", ("1 warp", "4 warps", "16 warps"))
     assert reply.verdict == (
         "3 candidates side by side. Fastest of them: c4, c5, c6, between which no difference can "
-        "be told (by their measured intervals). Fastest of all: c1."
+        "be told (by their measured intervals). Fastest of all: c1.\n"
+        "The session stands at c4, as before."
     )
+    assert at_four.tree.place.candidate == 4
     at_four.say("discard c1")
     (told,) = at_four.say("which one is best?")
     assert isinstance(told, TextReply)
     assert "Fastest: c4, c5, c6, between which no difference can be told" in told.text
+
+
+def test_after_a_sweep_it_stands_at_the_winner(ran: Session) -> None:
+    """One undo goes back to where it stood, past all that was tried."""
+    ran.offer(f"{FOUR}# fast at 8 warps\n", None, "pasted")
+    (reply,) = ran.say("sweep warps over 8, 2, 16")
+    assert isinstance(reply, Compared)
+    assert reply.verdict.endswith("Fastest of them: c6.\nThe session stands at c6.")
+    assert ran.tree.place.candidate == 6
+    ran.say("undo")
+    assert ran.tree.place.candidate == 4
 
 
 def test_a_block_that_makes_a_right_candidate_wrong_is_named_as_the_cause(ran: Session) -> None:

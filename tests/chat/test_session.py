@@ -412,6 +412,31 @@ def test_ctrl_c_ends_the_step_and_not_the_session(
         assert session.tree.place.candidate is not None
 
 
+class _Killed(BaseException):
+    """The process ends here, as by a kill: nothing after it is done."""
+
+
+def test_a_stopped_step_that_goes_on_and_is_killed_is_finished_on_reopening(
+    tmp_path: Path, shop: scripted_session.SessionShop
+) -> None:
+    ends: list[type[BaseException]] = [_Killed, KeyboardInterrupt]
+
+    def end(candidate: object) -> None:
+        if ends:
+            raise ends.pop()
+
+    shop.on_judge = end
+    with scripted_session.begin(tmp_path, shop) as session:
+        session.say("run")
+        assert [item.state for item in session.tree.steps] == ["stopped"]
+        with pytest.raises(_Killed):
+            session.say("run")
+        folder = session.folder
+    with Session.reopen(folder, workshop=shop) as session:
+        assert [item.state for item in session.tree.steps] == ["done"]
+        assert session.tree.place.candidate == 1
+
+
 def test_ctrl_c_before_the_first_draft_is_gone_on_with(
     tmp_path: Path, shop: scripted_session.SessionShop
 ) -> None:

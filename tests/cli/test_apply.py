@@ -104,6 +104,21 @@ def test_what_holds_ends_with_the_line_for_a_program() -> None:
     assert not any("in your program" in line for line in check_lines(wrong))
 
 
+def test_where_it_went_in_stands_first_and_modules_around_it_are_no_refusals() -> None:
+    found = AppliedCheck(
+        accepted=True,
+        reason="as near as eager",
+        folder="runs/a",
+        paths=("blocks.0", "blocks.1"),
+        refused={"": "another graph", "blocks": "another graph", "head": "eps is 1, not 2"},
+    )
+    lines = check_lines(found)
+    assert lines[:2] == ["in place at: blocks.0, blocks.1", "refused at head: eps is 1, not 2"]
+    assert not any("another graph" in line for line in lines)
+    nowhere = found.model_copy(update={"paths": (), "accepted": False})
+    assert check_lines(nowhere)[0] == "refused at the model itself: another graph"
+
+
 def test_a_night_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "night.json").write_text("{}")
     done = apply(tmp_path, "model.py", "--run", str(tmp_path))

@@ -69,6 +69,7 @@ def test_broken_problem(name: str, command: str, tmp_path: Path, cli: Cli) -> No
     if command == "optimize":
         words += ["--runs", str(tmp_path / "runs")]
     fails_in_one_line(words, cli, hint)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_unknown_target_names_the_nearest(good: Path, cli: Cli) -> None:

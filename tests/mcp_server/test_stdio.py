@@ -88,7 +88,10 @@ def test_what_is_offered(workspace: Path) -> None:
         tools = (await agent.client.list_tools()).tools
         assert {tool.name for tool in tools} == TOOLS
         assert all(tool.description for tool in tools)
-        assert agent.client.instructions
+        (result,) = (tool for tool in tools if tool.name == "result")
+        assert "60 at most" in str(result.description)
+        assert "60 at most" in str(result.input_schema["properties"]["wait_s"]["description"])
+        assert "Four runs at most" in str(agent.client.instructions)
         report = await agent.client.read_resource("agentkernel://runs/one/report")
         assert getattr(report.contents[0], "text", "") == "# The report"
         note = await agent.client.read_resource("agentkernel://notes/hopper")

@@ -44,11 +44,13 @@ def test_nothing_is_said_of_what_runs_on_the_processor(caplog: pytest.LogCapture
     assert applied.note == nothing.note == ""
 
 
-def test_a_model_in_training_mode_is_told_to_leave_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Its own modules run there: whoever put a kernel in believed otherwise."""
+def test_of_a_model_in_training_mode_it_says_what_runs(caplog: pytest.LogCaptureFixture) -> None:
+    """Its own modules run there: whoever put a kernel in believed otherwise, and one who trains
+    need not leave the mode."""
     with caplog.at_level(logging.WARNING, "agentkernel"):
         applied = apply_equal(block().train(), {"norm": norm_kernel()})
-    assert "model.eval()" in applied.note
+    assert "training goes on as before" in applied.note
+    assert "for inference call model.eval()" in applied.note
 
 
 def test_no_kernel_at_all_is_said() -> None:

@@ -124,7 +124,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
                 both = f"{text}\n{name}: {_holds(verdict)}"
                 return TextReply(text=both if SIZES.search(words) else text)
             if intent.about == "use" or (intent.about == "holds" and _of_training(words)):
-                return _training(work, node, verdict)
+                return _training(node, verdict)
             if intent.about == "holds" and re.match(BIGGER, said(asked).text):
                 return TextReply(text=f"{name}: {_other_sizes(verdict)}")
             if intent.about == "checked" and IN_SHORT.search(words):
@@ -275,11 +275,17 @@ def _of_training(asked: str) -> bool:
     return bool(re.search(TRAINING, asked)) and not LOADS.search(asked)
 
 
-def _training(work: SessionState, node: Node, verdict: Verdict) -> TextReply:
-    """Whether a model may be trained with it, before how it gets into one."""
+def _training(node: Node, verdict: Verdict) -> TextReply:
+    """Whether a model may be trained with it, and how."""
     holds = f"{label(node.number)}: {_holds(verdict)}"
-    if not verdict.eval_only:
-        return TextReply(text=f"{holds}\n{_use(work, node).text}")
+    if verdict.gradients and not verdict.eval_only:
+        lines = [
+            holds,
+            "That is ModelNew itself, called in place of the module. What 'apply_all' puts in runs "
+            "after model.eval(): an applied model that trains runs its own modules.",
+            *_in_place(node),
+        ]
+        return TextReply(text="\n".join(lines))
     return TextReply(
         text=f"{holds}\nTrain with the original: behind the guard of 'apply_all' it runs in "
         "training mode, and the kernel after model.eval(). 'how do I use it?' has the lines."
@@ -417,16 +423,22 @@ def _against(ratio: Ratio) -> str:
     return f"is slower, {span}, than" if ratio.high < 1 else f"is about as fast, {span}, as"
 
 
+def _in_place(node: Node) -> list[str]:
+    """How a candidate is called in place of its module, as lines to type."""
+    name = label(node.number)
+    return [
+        f"'save {name} to fast.py' writes {name}; then, in place of the module:",
+        "    from fast import ModelNew",
+        "The constructor's arguments and the weights' names are the original's.",
+    ]
+
+
 def _use(work: SessionState, node: Node) -> TextReply:
     name = label(node.number)
     if not is_accepted(node):
         return not_possible(f"{name} cannot be handed over: {verdict_words(node)}.")
     step = work.tree.step(node.step)
-    lines = [
-        f"'save {name} to fast.py' writes {name}; then, in place of the module:",
-        "    from fast import ModelNew",
-        "The constructor's arguments and the weights' names are the original's.",
-    ]
+    lines = _in_place(node)
     if step is not None and step.run is not None:
         lines += [
             "To put what its run handed over into a model of your own, behind a guard:",

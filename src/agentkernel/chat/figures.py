@@ -121,15 +121,20 @@ def conclusion(first: Node, second: Node) -> str:
 def fastest_words(nodes: Sequence[Node]) -> str:
     """The fastest of nodes whose times can be compared, `c1`, or all that cannot be told from it;
     "" of none."""
-    best = fastest_of(nodes)
-    if best is None:
-        return ""
-    alike = [node for node in nodes if node is best or not _told_apart(best, node)]
+    alike = fastest_alike(nodes)
     names = ", ".join(label(node.number) for node in alike)
-    if len(alike) == 1:
+    if len(alike) < 2:
         return names
-    how = "estimated alike" if _primary(best) is None else "by their measured intervals"
+    how = "estimated alike" if _primary(alike[0]) is None else "by their measured intervals"
     return f"{names}, between which no difference can be told ({how})"
+
+
+def fastest_alike(nodes: Sequence[Node]) -> list[Node]:
+    """The fastest of nodes whose times can be compared, and all that cannot be told from it."""
+    best = fastest_of(nodes)
+    return [
+        node for node in nodes if best is not None and (node is best or not _told_apart(best, node))
+    ]
 
 
 def _told_apart(one: Node, other: Node) -> bool:

@@ -29,6 +29,7 @@ from agentkernel.chat.tree import (
     StepState,
     begin_step,
     end_step,
+    go_on,
     is_accepted,
     label,
     move,
@@ -193,7 +194,8 @@ def continue_step(work: SessionState, step: Step) -> Reply:
     if run is None:
         work.tree = end_step(work.tree, step.number, "stopped", "it had not begun", 0.0)
         return TextReply(text=f"{step.text!r} was cut off before it began. Ask again.", ok=False)
-    work.tree = note_run(work.tree, step.number, run)
+    work.tree = go_on(work.tree, step.number, run)
+    work.store.save_tree(work.tree)
     ended = _guarded(lambda: _resume(work, step.number, run))
     return finish_step(work, step.number, ended)
 

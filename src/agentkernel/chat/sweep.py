@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 from agentkernel.chat import actions, figures
+from agentkernel.chat.figures import fastest_alike
 from agentkernel.chat.knobs import OPTIONS, AlreadySo, base_of, changed_by, judged_before
 from agentkernel.chat.launches import NoChange
 from agentkernel.chat.queries import not_possible
@@ -13,7 +14,7 @@ from agentkernel.chat.replies import Compared, Reply
 from agentkernel.chat.requests import SetKnob, Sweep
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import contenders, fastest_of, label
+from agentkernel.chat.tree import Tree, contenders, fastest_of, label, return_to, stand_again
 from agentkernel.domain.formatting import count
 
 MOST = 16
@@ -21,14 +22,15 @@ MOST = 16
 
 
 def sweep(work: SessionState, intent: Sweep) -> Reply:
-    """Judge each combination that is another text, and compare all of them with the base."""
+    """Judge each combination that is another text, and compare all of them with the base. The
+    session stands where it stood, or at the one that is surely the fastest."""
     many = prod(len(axis.values) for axis in intent.axes)
     if many > MOST:
         return not_possible(f"That is {many} candidates, each judged. Expected at most {MOST}.")
     base, note = base_of(work, intent.candidate)
     if base is None:
         return not_possible(note)
-    columns: dict[int, str] = {}
+    before, columns = work.tree, dict[int, str]()
     refused = [note] if note else []
     for values in product(*(sorted(axis.values) for axis in intent.axes)):
         wishes = tuple(
@@ -54,7 +56,17 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
         return not_possible("\n".join(refused) or f"{label(base.number)} is so already.")
     if base.number not in columns:
         columns = {base.number: "as it was", **columns}
-    return _table(work, columns, refused)
+    work.tree = stand_again(work.tree, before)
+    timed = contenders(work.tree, work.target_name)
+    alike = fastest_alike([node for node in timed if node.number in columns])
+    if len(alike) == 1 and alike[0].number != base.number:
+        work.tree = return_to(work.tree, alike[0].number)
+    return _table(work, columns, [_stands(work, before), *refused])
+
+
+def _stands(work: SessionState, before: Tree) -> str:
+    as_before = ", as before" if work.place == before.place else ""
+    return f"The session stands at {label(work.place.candidate)}{as_before}."
 
 
 def words(wishes: tuple[SetKnob, ...]) -> str:
@@ -66,7 +78,7 @@ def words(wishes: tuple[SetKnob, ...]) -> str:
     )  # fmt: skip
 
 
-def _table(work: SessionState, columns: dict[int, str], refused: list[str]) -> Compared:
+def _table(work: SessionState, columns: dict[int, str], told: list[str]) -> Compared:
     nodes = tuple(map(work.node, columns))
     timed = contenders(work.tree, work.target_name)
     best = figures.fastest_words([node for node in timed if node.number in columns])
@@ -76,4 +88,4 @@ def _table(work: SessionState, columns: dict[int, str], refused: list[str]) -> C
     if best and first is not None and first.number not in columns:
         said += f" Fastest of all: {figures.fastest_words(timed)}."
     rows = (("launch", tuple(columns.values())), *figures.rows_of(nodes))
-    return Compared(nodes=nodes, rows=rows, verdict="\n".join([said, *refused]))
+    return Compared(nodes=nodes, rows=rows, verdict="\n".join([said, *told]))

@@ -169,6 +169,11 @@ def note_run(tree: Tree, number: int, run: str) -> Tree:
     return _with_step(tree, number, lambda step: step.evolve(run=run))
 
 
+def go_on(tree: Tree, number: int, run: str) -> Tree:
+    """Step `number`, which was stopped or cut off, runs again as that run."""
+    return _with_step(tree, number, lambda step: step.evolve(run=run, state="running"))
+
+
 def end_step(tree: Tree, number: int, state: StepState, outcome: str, seconds: float) -> Tree:
     """Step `number` came to its end."""
     return _with_step(
@@ -207,6 +212,11 @@ def move(tree: Tree, place: Place) -> Tree:
     places = (*kept, place)
     moved = tree.evolve(places=places, at=len(places) - 1, branches=branches)
     return _with_tips(moved)
+
+
+def stand_again(tree: Tree, before: Tree) -> Tree:
+    """With all its candidates, where the session stood `before` them and on the same way."""
+    return tree.evolve(places=before.places, at=before.at, branches=before.branches)
 
 
 def undo(tree: Tree, steps: int = 1) -> Tree:

@@ -138,15 +138,19 @@ NEXT_RUN = "next: 'agentkernel runs' lists the runs; give the one of a module in
 
 
 def check_lines(found: AppliedCheck) -> list[str]:
-    """What was found, for people, and how it is used in a program."""
-    lines = [
-        f"refused at {path or 'the model itself'}: {why}" for path, why in found.refused.items()
+    """What was found, for people, and how it is used in a program. A module around one that has
+    the kernel is another module, and no refusal worth a line."""
+    refused = [
+        f"refused at {path or 'the model itself'}: {why}"
+        for path, why in found.refused.items()
+        if not any(inside.startswith(f"{path}." if path else "") for inside in found.paths)
     ]
     if not found.paths:
-        return [*lines, f"rejected: {found.reason}", NEXT_RUN]
+        return [*refused, f"rejected: {found.reason}", NEXT_RUN]
     places = ", ".join(path or "the model itself" for path in found.paths)
-    lines += [
+    lines = [
         f"in place at: {places}",
+        *refused,
         f"{'accepted' if found.accepted else 'rejected'}: {found.reason}",
         f"error against fp64: {error_text(found.error)} with the kernel, "
         f"{error_text(found.eager_error)} without",

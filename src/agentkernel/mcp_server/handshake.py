@@ -33,8 +33,9 @@ INSTRUCTIONS = (
     "agentkernel makes PyTorch modules faster with Triton drop-ins that are proven right. "
     "Begin with plan(module). Then either optimize(module), or write a file with ModelNew "
     "and judge it until it is accepted, profile it, and keep the fastest. Work that takes long "
-    "gives a run_id at once: ask result(run_id, wait_s=50). Believe judge and verify, not "
-    "yourself. Paths are relative to the workspace."
+    "gives a run_id at once: ask result(run_id, wait_s=50). Four runs at most are at work at "
+    "once; a fifth is refused. Believe judge and verify, not yourself. Paths are relative to the "
+    "workspace."
 )
 
 

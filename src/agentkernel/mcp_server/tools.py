@@ -228,10 +228,11 @@ class Tools:
         self,
         run_id: RunId,
         ctx: Context,
-        wait_s: Annotated[float, Field(ge=0, le=60)] = 0.0,
+        wait_s: Annotated[float, Field(ge=0, le=60, description="Seconds, 60 at most.")] = 0.0,
         page: Annotated[int, Field(ge=1, le=1000)] = 1,
     ) -> str:
-        """The answer of a run that a tool has started; waits for it up to wait_s seconds."""
+        """The answer of a run that a tool has started; waits for it up to wait_s seconds,
+        60 at most: ask again where it goes on."""
         with clear_errors():
             job = self.jobs.find(run_id)
         return await self._answer(job, ctx, wait_s, page)

@@ -78,8 +78,8 @@ KEPT = (
     "'agentkernel show' with the run says why."
 )
 TRAINING = (
-    "The model is in training mode, in which its own modules run. "
-    "Next: model.eval() for the kernels."
+    "The model is in training mode, in which its own modules run: training goes on as before. "
+    "Next: for inference call model.eval(), and the kernels run."
 )
 UNTIMED = (
     "The kernels run at other sizes too, where they were judged and not timed: {sizes}. "

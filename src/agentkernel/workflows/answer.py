@@ -180,6 +180,11 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     return rows
 
 
+def folder_of(result: Result) -> str:
+    """The folder of the result's files as it is typed; the run's name where there are none."""
+    return relative_path(str(Path(result.report).parent)) if result.report else result.run
+
+
 def _import_of(path: Path, run: str) -> str:
     """The line that imports the drop-in from the working folder. In its run's folder it is named by
     both: files of two runs of one module have the same name, and Python would give the first one
@@ -210,6 +215,8 @@ def holds_for(result: Result, verdict: Verdict | None) -> str:
         parts.append(f"free sizes ({sizes} judged)")
     if verdict.eval_only:
         parts.append("eval mode only (an applied model that trains runs its own modules)")
+    elif verdict.gradients:
+        parts.append("training too where ModelNew itself is called")
     return ", ".join(parts)
 
 

@@ -13,6 +13,7 @@ from agentkernel.domain.errors import AgentKernelError, RunNotFound, SettingErro
 from agentkernel.domain.settings import Settings
 from agentkernel.runtime import stages
 from agentkernel.storage.files import make_folder
+from agentkernel.tools.problem.capture import check_call
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import (
     RunStore,
@@ -83,9 +84,11 @@ def run(
 ) -> Result:
     """Optimise one module in a new run folder. `approve` is asked where the settings want it.
 
-    Raises AgentKernelError for what cannot be tried.
+    Raises AgentKernelError for what cannot be tried, ProblemError before there is a folder.
     """
     check_approval(request.settings, approve)
+    if request.problem.live is None:
+        check_call(request.problem)
     files = start_files(request)
     with _factory(workshop, request.settings, on_event) as factory:
         resolved = factory.resolve(request.settings)

@@ -120,6 +120,12 @@ class Result(Frozen):
     out_of_time: bool = False
     """The time limit ended it: with more time it goes on."""
 
+    def __dir__(self) -> list[str]:
+        """Its fields and what it answers, without what every value inherits."""
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Result)]
+        names = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
+        return sorted({*type(self).model_fields, *names} - {"model_config"})
+
     @property
     def ended_by_time(self) -> bool:
         """Whether the time limit ended it, by its reason where a record is from before it said."""

@@ -62,6 +62,8 @@ STILL_UNDERSTOOD = {
     "use bf16 rather than tf32": "precision",
     "that was a mistake, undo it": "undo",
     "you have 15 minutes": "budget",
+    "on an A100": "target",
+    "now on the A100, please": "target",
 }
 
 
@@ -94,3 +96,17 @@ def test_a_request_in_such_words_is_still_one(text: str, name: str) -> None:
     found = understand(text, CONTEXT)
     assert isinstance(found, Understood)
     assert [intent.name for intent in found.intents] == [name]
+
+
+@pytest.mark.parametrize("text", ["for batch 1, on an A100", "for batch 1 on the A100"])
+def test_a_size_on_another_gpu_is_that_target(text: str) -> None:
+    found = understand(text, CONTEXT)
+    assert isinstance(found, Understood)
+    assert [intent.name for intent in found.intents] == ["shapes", "target"]
+
+
+@pytest.mark.parametrize("text", ["on an A100?", "would it be faster on an A100?"])
+def test_a_question_about_another_gpu_changes_no_target(text: str) -> None:
+    found = understand(text, CONTEXT)
+    assert isinstance(found, Understood)
+    assert [intent.name for intent in found.intents] == ["gpu"]

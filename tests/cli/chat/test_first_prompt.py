@@ -8,6 +8,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from agentkernel.cli.chat.command import module_name
 from tests.cli.chat.test_terminal import PROBLEM
 
 HEAVY = "torch triton numpy langgraph langchain_core chromadb rich yaml agentkernel.chat"
@@ -61,6 +62,19 @@ def test_a_line_that_is_typed_at_once_is_answered_and_ctrl_d_ends(place: Path) -
     child.close()
     assert child.exitstatus == 0
     assert not (place / "agentkernel-runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("layers/mlp.py", "mlp"),
+        ("layers/mlp.py:RMSNorm", "rmsnorm"),
+        ("mlp.py:Model", "mlp"),
+        ("", ""),
+    ],
+)
+def test_the_prompt_names_the_class_that_is_worked_on(reference: str, name: str) -> None:
+    assert module_name(reference) == name
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,10 @@ def case(shapes: str) -> CaseResult:
     ("changes", "words"),
     [
         ({}, "forward only"),
-        ({"gradients": True}, "forward and gradients"),
+        (
+            {"gradients": True},
+            "forward and gradients, training too where ModelNew itself is called",
+        ),
         (
             {"eval_only": True},
             "forward only, eval mode only (an applied model that trains runs its own modules)",
@@ -293,6 +296,18 @@ def test_a_rule_of_the_policy_has_a_step_of_its_own(rule: str, step: str) -> Non
     (last,) = [line for line in lines if line.startswith("  Next: ")]
     assert step in last
     assert ("--policy mixed" in last) == (rule in ("no-kernel", "torch-namespace"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "end"), [("triton", "view and copy"), ("mixed", "attention that the original has")]
+)
+def test_a_candidate_in_plain_torch_is_told_whose_work_it_is(policy: Policy, end: str) -> None:
+    """Beside the next step, which no client of the MCP server is shown."""
+    failure = PolicyViolation(rule="torch-compute", line=3, text="torch.logsumexp")
+    found = verdict(Candidate(source="x", coder="", round=0), failure=failure)
+    (why,) = [x for x in verdict_lines(found.evolve(policy=policy)) if x.startswith("  why: ")]
+    assert "in Triton kernels of the candidate's own" in why
+    assert why.endswith(end)
 
 
 def test_an_error_at_one_element_is_no_rounding_of_the_whole() -> None:

@@ -69,7 +69,7 @@ from agentkernel.chat.language.wishes import (
     read_wishes,
     two_meanings,
 )
-from agentkernel.chat.language.wording import wordings
+from agentkernel.chat.language.wording import for_target, wordings
 from agentkernel.chat.requests import (
     Ambiguous,
     Cannot,
@@ -391,6 +391,7 @@ def _understood(text: str, context: IntentContext) -> Understanding:
     again = read_follow_up(shown, context) or read_certain(shown)
     if again:
         return Understood(intents=again)
+    shown = for_target(shown, context.targets)
     rules = _first_readers(shown, context)
     if len(shown.split()) < FEW_WORDS and (isinstance(rules, Understood) or len(shown) < LETTERS):
         return rules

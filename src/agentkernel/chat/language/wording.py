@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 from functools import lru_cache
 
 SHORTHAND = (
@@ -37,6 +38,12 @@ BEHIND = re.compile(
     re.I,
 )
 SENTENCE_ENDS = re.compile(r"(?<=[.?!])\s+")
+ON_TARGET = re.compile(
+    r"(?P<before>(?:now )?(?:for (?:[a-z]+ \d+|\d+ [a-z]+)(?:,|,? and)? )?)"
+    r"on (?P<gpu>(?:an? |the )?(?P<name>[\w-]+)(?:,? please)?[.!]?)",
+    re.I,
+)
+"""A GPU by itself or behind a size, with no question mark."""
 STATES = re.compile(r"(?:i|we|my|mine|ours?|those|these|it|it's|they)\b", re.I)
 DEMANDS = re.compile(r"\b(?:want|need|must|should|would like|please|prefer)\b", re.I)
 
@@ -47,6 +54,13 @@ def wordings(text: str, refused: bool) -> tuple[str, ...]:
     spelt = spelt_out(text)
     plain = without_asides(spelt) if refused else spelt
     return tuple(item for item in dict.fromkeys((spelt, plain)) if item != text and item)
+
+
+def for_target(text: str, targets: Collection[str]) -> str:
+    """ "on an A100" as "for an A100": said by itself it wishes that target, and asks nothing."""
+    found = ON_TARGET.fullmatch(text)
+    known = found is not None and found["name"].lower() in targets
+    return f"{found['before']}for {found['gpu']}" if found is not None and known else text
 
 
 def spelt_out(text: str) -> str:

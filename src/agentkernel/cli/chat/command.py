@@ -25,7 +25,7 @@ CONVERSATION = "agentkernel.cli.chat.conversation"
 
 def chat(flags: ChatFlags) -> None:
     """`agentkernel chat`."""
-    name = Path((flags.reference or "").partition(":")[0]).name.removesuffix(".py")
+    name = module_name(flags.reference or "")
     scripted = flags.as_json or flags.script is not None or not is_person()
     if flags.reference is None or scripted:
         raise typer.Exit(import_module(BEGINNING).begin(flags, name))
@@ -33,6 +33,13 @@ def chat(flags: ChatFlags) -> None:
     if not Path(place).is_file():
         import_module(BEGINNING).check_file(flags.reference)
     raise typer.Exit(FirstPrompt(flags, name).converse())
+
+
+def module_name(reference: str) -> str:
+    """What the prompt calls a module: its class where one is named, as the session's folder, else
+    its file."""
+    path, _, named = reference.partition(":")
+    return named.lower() if named not in ("", "Model") else Path(path).name.removesuffix(".py")
 
 
 class FirstPrompt:

@@ -196,7 +196,7 @@ def kernel_table(lines: Sequence[KernelSummary]) -> Table:
             item.problem,
             key.gpu,
             key.torch,
-            key.dtype,
+            item.dtype,
             speedup_words(item.speedup, item.basis),
             item.created[:10],
             state_words(item),
@@ -206,29 +206,31 @@ def kernel_table(lines: Sequence[KernelSummary]) -> Table:
 
 
 def state_words(line: KernelSummary) -> str:
-    """For people: whether the library gives it out, and if not, why."""
+    """For people: whether the library gives it out, and if not, why; whether no GPU judged it."""
     if line.withdrawn is not None:
         return f"withdrawn: {line.withdrawn}"
     if line.unfit is not None:
         return f"not given out: {line.unfit}"
-    return "valid, not signed" if line.signed is False else "valid"
+    parts = ["valid"]
+    parts += ["not signed"] if line.signed is False else []
+    return ", ".join([*parts, "interpreted"] if line.interpreted else parts)
 
 
 def kernel_lines(
     lines: Sequence[KernelSummary], kernels: Sequence[Kernel], measured: Sequence[KernelMeasurement]
 ) -> list[str]:
     """For people: each key with its figures, what was measured, the source."""
-    states = {item.key.model_dump_json(): state_words(item) for item in lines}
+    by_key = {item.key.model_dump_json(): item for item in lines}
     shown = [f"kernel {lines[0].sha256}", f"problem {plain_line(lines[0].problem)}"]
     for item in kernels:
-        key = item.key
+        key, line = item.key, by_key[item.key.model_dump_json()]
         shown += [
             f"for {key.gpu}, torch {key.torch}, triton {key.triton}, {key.precision} "
-            f"{key.dtype}, signature {key.signature}",
+            f"{line.dtype}, signature {key.signature}",
             f"  {speedup_words(item.speedup, item.basis)}, run {plain_line(item.run)}, created "
             f"{item.created}, verified {item.verified or 'never again'}",
         ]
-        shown.append(f"  {plain_line(states[key.model_dump_json()])}")
+        shown.append(f"  {plain_line(state_words(line))}")
     if len(lines) > len(kernels):
         shown.append(f"{len(lines) - len(kernels)} more, whose certificate cannot be read")
     for one in measured:

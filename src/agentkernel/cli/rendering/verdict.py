@@ -78,6 +78,8 @@ def _failure_lines(verdict: Verdict, failure: Failure) -> list[str]:
     if values.get("log"):
         values["log"] = _end_of(values["log"])
     told = [f"  {key}: {value}" for key, value in values.items() if value is not None]
+    if failure.kind in ("policy", "execution") and failure.rule in LIBRARY_RULES:
+        told.append(f"  why: {_whose_work(verdict)}")
     return [*told, f"  Next: {_next_after(verdict, failure)}"]
 
 
@@ -111,6 +113,15 @@ BY_RULE = {
 }
 """By the rule of the policy or of the execution."""
 LIBRARY_RULES = frozenset({"no-kernel", "no-launch", "torch-compute", "torch-namespace"})
+
+
+def _whose_work(verdict: Verdict) -> str:
+    """What a candidate has to do itself, and what it may leave to torch."""
+    library = ", and call the library's products, convolutions and attention that the original has"
+    return (
+        "the work has to be done in Triton kernels of the candidate's own; torch may allocate, "
+        f"view and copy{library if verdict.policy == 'mixed' else ''}"
+    )
 
 
 def _next_after(verdict: Verdict, failure: Failure) -> str:

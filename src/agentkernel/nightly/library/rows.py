@@ -251,7 +251,8 @@ class KernelSummary:
     text.
 
     `unfit`: what keeps it from being given out though nobody withdrew it; `signed`: its
-    certificate carries a signature. Both are None where nobody looked at the certificate.
+    certificate carries a signature; `dtype`: of its inputs; `interpreted`: no GPU ran it when it
+    was judged. None and "" where nobody looked at the certificate, or it does not say.
     """
 
     row: int
@@ -270,6 +271,8 @@ class KernelSummary:
     withdrawn: str | None
     unfit: str | None = None
     signed: bool | None = None
+    dtype: str = ""
+    interpreted: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -333,8 +336,16 @@ def to_checked_line(row: sqlite3.Row) -> KernelSummary:
     kernel = _read(row)
     if kernel is None:
         return replace(to_line(row), unfit=UNREADABLE_ROW, signed=False)
-    signed = kernel.certificate.signature is not None
-    return replace(to_line(row), unfit=_unfit(row, kernel), signed=signed)
+    certificate = kernel.certificate
+    verdict, sets = certificate.verdict, certificate.problem.shape_sets[:1]
+    dtypes = {item.dtype: None for shapes in sets for item in shapes.tensors}
+    return replace(
+        to_line(row),
+        unfit=_unfit(row, kernel),
+        signed=certificate.signature is not None,
+        dtype=", ".join(dtypes),
+        interpreted=verdict.interpreted if verdict is not None else None,
+    )
 
 
 def to_stored(row: sqlite3.Row) -> StoredKernel | None:

@@ -184,6 +184,19 @@ def capture(
         return _capture(loaded, shape_set, training, static="else")
 
 
+def check_call(loaded: LoadedProblem) -> None:
+    """Call the module without memory, in a few milliseconds. Where that raises, it is captured, so
+    that what cannot be built or called raises the ProblemError of `capture`."""
+    import torch
+
+    try:
+        with torch.no_grad(), quiet():
+            example = example_call(loaded)
+            example.module(*example.inputs)
+    except (Exception, SystemExit):  # noqa: BLE001 - some that run have no call without memory
+        capture(loaded)
+
+
 Static = Literal["never", "else", "only"]
 """Whether sizes are traced as numbers: never, where they cannot be symbols, or all of them."""
 
