@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+from agentkernel.chat import facts
 from agentkernel.chat.facts import _launch, _layouts, _training, free_sizes
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
@@ -15,6 +18,12 @@ from agentkernel.tools.command_lines import problem_words
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import verdict
+
+
+KERNEL = KernelResources(
+    name="k", grid=(2, 1, 1), num_warps=4, num_stages=3, registers=40, spill_bytes=0,
+    shared_bytes=0, occupancy=1.0, tensor_core=None, constants={"BLOCK": 64}, compile_s=0.0,
+)  # fmt: skip
 
 
 def said(session: Session, text: str) -> TextReply:
@@ -31,6 +40,24 @@ def test_before_a_candidate_there_is_none_to_ask_about(session: Session, text: s
     reply = said(session, text)
     assert not reply.ok
     assert "no candidate yet" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("show the ptx", "ld.0"), ("show me the SASS", "LDG 0")]
+)
+def test_assembly_is_compiled_and_kept_in_files(
+    ran: Session, monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    ptx = "".join(f"ld.{line}\n" for line in range(100))
+    made = {"plus": {"ptx": ptx, "sass": "LDG 0\n"}}
+    monkeypatch.setattr(facts, "assembly_of", lambda *_, **__: made)
+    monkeypatch.setattr(facts, "kernels_of", lambda _: (KERNEL,))
+    reply = said(ran, text).text
+    path = next(Path(line) for line in re.findall(r": (.+\.ptx)$", reply, re.M))
+    assert path.read_text() == ptx
+    assert f"PTX of plus, 100 lines: {path}" in reply
+    assert shown in reply
+    assert ("and 40 lines more." in reply) == ("ptx" in text)
 
 
 def test_accuracy_sizes_modes_and_bits_come_from_the_verdict(ran: Session) -> None:
@@ -131,13 +158,9 @@ def test_what_was_not_compiled_is_said_to_be_unknown(ran: Session) -> None:
 
 @pytest.mark.parametrize(("target", "threads"), [("h100-sxm", 128), ("mi300x", 256)])
 def test_threads_are_counted_by_the_warps_of_the_target(target: str, threads: int) -> None:
-    kernel = KernelResources(
-        name="k", grid=(2, 1, 1), num_warps=4, num_stages=3, registers=40, spill_bytes=0,
-        shared_bytes=0, occupancy=1.0, tensor_core=None, constants={"BLOCK": 64}, compile_s=0.0,
-    )  # fmt: skip
     size = find_target(target).target.warp_size
     said = "grid 2 x 1 x 1, 4 warps ({} threads), 3 stages, BLOCK 64"
-    assert _launch(size, kernel) == said.format(threads)
+    assert _launch(size, KERNEL) == said.format(threads)
 
 
 def _kernels(session: Session) -> int:

@@ -24,19 +24,21 @@ from agentkernel.chat.requests import AskFact
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
 from agentkernel.domain.formatting import count, error_text, microseconds
+from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
+from agentkernel.storage.files import fit_file_name, write_atomic
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.command_lines import on_problem
+from agentkernel.tools.compile.candidate import assembly_of
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.outcome import DISTINGUISHABLE
 
 NO_CANDIDATE = "There is no candidate yet: the module runs PyTorch's own kernels. 'run' drafts one."
 MOST_LISTED = 8
-ASSEMBLY = (
-    "PTX and SASS are not kept; what was read of them stands above. To see them, run the drop-in "
-    "with TRITON_KERNEL_DUMP=1 on a GPU: Triton writes both to ~/.triton/dump."
-)
+SHOWN_LINES = 60
+"""Of an assembly; the file has all."""
+SASS = re.compile(r"\bsass\b", re.I)
 
 RESTORE = (
     "In Python, where the kernels were put in:\n"
@@ -94,7 +96,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
             return _of_kernels(node, _resources)
         case "assembly":
             found = _of_kernels(node, _resources)
-            return TextReply(text=f"{found.text}\n{ASSEMBLY}") if found.ok else found
+            return _assembly(work, node, words, found.text) if found.ok else found
         case "speed":
             return _speed(node)
         case "use" if not is_accepted(node) or not _of_training(words):
@@ -566,6 +568,32 @@ def _timing(node: Node) -> Reply:
         "ratios are known well enough. A time is the median; ratios are paired and have a 95% "
         "interval. An output kept from another call is found and refused."
     )
+
+
+def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> TextReply:
+    """PTX and SASS, compiled anew, in files of the session; the beginning of what was named."""
+    assert node.profile is not None
+    texts = assembly_of(
+        work.problem_at(problem_of(work.tree, node)),
+        node.candidate.source,
+        find_target(node.profile.target).target,
+        allow_unsandboxed=work.settings.judge.allow_unsandboxed,
+    )
+    if not isinstance(texts, dict):
+        return TextReply(text=f"{resources}\nNo assembly: {error_text(texts.log)}", ok=False)
+    lines, shown = [resources], list[str]()
+    for kernel, kinds in texts.items():
+        for kind, text in kinds.items():
+            path = work.folder / fit_file_name(f"{label(node.number)}-{kernel}.{kind}")
+            write_atomic(path, text)
+            lines.append(
+                f"{kind.upper()} of {kernel}, {count(text.count(chr(10)), 'line')}: {path}"
+            )
+            if not shown and (kind == "sass") == ("sass" in kinds and bool(SASS.search(asked))):
+                shown = plain(text).splitlines()
+    more = [f"and {len(shown) - SHOWN_LINES} lines more."] if len(shown) > SHOWN_LINES else []
+    lines.append("Lines of candidate.py count from each kernel's own first one.")
+    return TextReply(text="\n".join([*lines, *shown[:SHOWN_LINES], *more]))
 
 
 def _package(work: SessionState, node: Node) -> Reply:

@@ -67,8 +67,8 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "'why was it refused?' says what is wrong, 'how was it checked?' what was called."
     ),
     "language": (
-        "Candidates are written in Triton, and in nothing else. 'show the ptx' says what is known "
-        "of the machine code."
+        "Candidates are written in Triton, and in nothing else. 'show the ptx' and 'show the sass' "
+        "compile one to what a GPU runs."
     ),
     "message": "No messages are sent from here. A step says in this window when it is done.",
     "machine": (

@@ -255,7 +255,10 @@ class SessionState:
     @property
     def problem(self) -> LoadedProblem:
         """The problem in force, loaded on first use. Raises ProblemError."""
-        key = self.place.problem
+        return self.problem_at(self.place.problem)
+
+    def problem_at(self, key: str) -> LoadedProblem:
+        """The problem that a candidate answers, loaded on first use. Raises ProblemError."""
         if key not in self.loaded:
             self.loaded[key] = restored(self.store.problem(key), self.live())
         return self.loaded[key]

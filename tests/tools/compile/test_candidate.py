@@ -9,7 +9,12 @@ import pytest
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile import candidate, compile_candidate, compile_many, worker
-from agentkernel.tools.compile.candidate import Family, by_weight, compile_families
+from agentkernel.tools.compile.candidate import (
+    Family,
+    assembly_of,
+    by_weight,
+    compile_families,
+)
 from agentkernel.tools.compile.worker import MOST_IN_C
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.isolation import Limits
@@ -86,6 +91,32 @@ def test_what_a_search_compiled_needs_no_worker_for_its_report(problem, monkeypa
     assert compile_candidate(problem, text, target) == with_binaries.outcome
     assert ((with_binaries,),) == compile_families(family, target, binaries=True)
     assert bare.kernels[0].registers == with_binaries.outcome.kernels[0].registers
+
+
+def test_the_assembly_of_each_kernel_is_read_without_a_gpu(problem):
+    found = assembly_of(problem, GOOD, load_targets()["h100-sxm"])
+    (texts,) = found.values()
+    assert ".target sm_90a" in texts["ptx"]
+    assert "LDG" in texts["sass"]
+    assert "MUFU.RSQ" in texts["sass"]
+    wrong = assembly_of(problem, WRONG["load"], load_targets()["h100-sxm"])
+    assert isinstance(wrong, LoadFailed)
+
+
+def test_a_kernel_whose_name_is_no_name_gets_no_file(problem, monkeypatch):
+    class Said:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def call(self, op, payload, timeout_s):
+            texts = {"../../up": {"ptx": "x"}, "fine": {"ptx": "y", "../z": "w"}, "odd": 3}
+            return {"report": REPORT, "assembly": texts}
+
+    monkeypatch.setattr(candidate, "open_worker", lambda **_: Said())
+    assert assembly_of(problem, GOOD, load_targets()["h100-sxm"]) == {"fine": {"ptx": "y"}}
 
 
 def test_a_kernel_further_down_is_the_same_kernel(problem):

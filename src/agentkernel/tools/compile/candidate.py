@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
 
 OP = "agentkernel.tools.compile.worker:compile_family"
+ASSEMBLIES = ("ptx", "sass", "amdgcn")
+ONE = "agentkernel.tools.compile.worker:compile_forward"
 TIMEOUT_S = 180.0
 REMEMBERED = 512
 MOST_AT_ONCE = 26
@@ -116,6 +118,32 @@ def compile_many(
         allow_unsandboxed=allow_unsandboxed,
     )
     return tuple(item.outcome for item in found)
+
+
+def assembly_of(
+    loaded: LoadedProblem,
+    source: str,
+    target: Target,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    allow_unsandboxed: bool = False,
+) -> dict[str, dict[str, str]] | CompileFailed | LoadFailed | RunFailed:
+    """By kernel, what a cross-compilation of `source` writes: "ptx" and "sass", on AMD's GPUs
+    "amdgcn". The candidate runs as in `compile_candidate`; nothing of it is remembered."""
+    asked: dict[str, object] = {**_call(Family(loaded, (source,))), "source": source}
+    asked |= {"target": target.model_dump_json(), "binaries": False, "assembly": True}
+    with open_worker(device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed) as worker:
+        reply = worker.call(ONE, asked, timeout_s)
+    outcome = _read(cast("JSON | WorkerFailed", reply), loaded.problem.shape_sets[0].label).outcome
+    if outcome is not None and not isinstance(outcome, CompileReport):
+        return outcome
+    texts = reply.get("assembly") if isinstance(reply, dict) else None
+    # The process that answers has run the candidate: names become those of files.
+    return {
+        name: {kind: str(kinds[kind]) for kind in ASSEMBLIES if kind in kinds}
+        for name, kinds in (texts.items() if isinstance(texts, dict) else ())
+        if name.isidentifier() and isinstance(kinds, dict)
+    }
 
 
 @dataclass(frozen=True)

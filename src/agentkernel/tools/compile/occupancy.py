@@ -87,7 +87,7 @@ TENSOR_CORE_PTX = (
     ("tcgen05", re.compile(r"\btcgen05\.mma")),
     ("mma", re.compile(r"\b(?:mma|wmma)\.(?:sync|mma)")),
 )
-CUOBJDUMP_TIMEOUT_S = 30
+TOOL_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def cubin_facts(cubin: bytes, ptx: str, scratch: Path) -> BinaryFacts:
     """Facts of an NVIDIA binary, by the `cuobjdump` that Triton ships."""
     file = scratch / "resource_usage.cubin"
     file.write_bytes(cubin)
-    text = _cuobjdump(file)
+    text = _by_tool("cuobjdump", "--dump-resource-usage", str(file))
     found = USAGE.search(text)
     tensor_core = next((name for name, pattern in TENSOR_CORE_PTX if pattern.search(ptx)), None)
     if found is None:
@@ -128,18 +128,21 @@ def _field(text: str, pattern: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _cuobjdump(file: Path) -> str:
-    """Output of `cuobjdump --dump-resource-usage`, "" where Triton ships none."""
+def disassembled(cubin: bytes, scratch: Path) -> str:
+    """The SASS of an NVIDIA binary, by the `nvdisasm` that Triton ships; "" where it ships none."""
+    file = scratch / "disassembled.cubin"
+    file.write_bytes(cubin)
+    return _by_tool("nvdisasm", "--print-code", str(file))
+
+
+def _by_tool(name: str, *words: str) -> str:
+    """Output of one of the programs that come with Triton, "" where this one does not."""
     import triton
 
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
     if not tool.exists():
         return ""
     done = subprocess.run(
-        [str(tool), "--dump-resource-usage", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=CUOBJDUMP_TIMEOUT_S,
-        check=False,
+        [str(tool), *words], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
     )
     return done.stdout

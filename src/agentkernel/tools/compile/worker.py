@@ -46,6 +46,7 @@ from agentkernel.tools.compile.occupancy import (
     BinaryFacts,
     amdgcn_facts,
     cubin_facts,
+    disassembled,
     occupancy,
 )
 from agentkernel.tools.compile.recording import (
@@ -345,8 +346,9 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
     `payload`: source, target (as JSON), init_args, init_kwargs, arguments, inputs (meta tensors and
     scalars).
     The reply holds either "report" or "failed" ("load" or "run") with the log; where `binaries` is
-    true, also the instruction counts of each launch and the binaries. A forward that reads values
-    is tried again on real zeros, where they are small.
+    true, also the instruction counts of each launch and the binaries; where `assembly` is true,
+    the texts of each kernel. A forward that reads values is tried again on real zeros, where they
+    are small.
     """
     target = Target.model_validate_json(str(payload["target"]))
     inputs = cast("Sequence[object]", payload["inputs"])
@@ -368,6 +370,8 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
         library_costs=tuple(found.library),
     )
     reply: dict[str, JSON] = {"report": report.model_dump_json()}
+    if payload.get("assembly"):
+        reply["assembly"] = _assembly(made, state.scratch)
     if payload["binaries"]:
         reply["instructions"] = [_described(item.instructions) for item in made]
         kernels = {item.kernel.hash: item.kernel for item in made if item.kernel is not None}
@@ -375,6 +379,18 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
         binaries = [*map(taken, kernels.values()), *(item for item in launchers if item)]
         reply["binaries"] = [dict(item) for item in binaries]
     return reply
+
+
+def _assembly(made: Sequence[CompiledLaunch], scratch: Path) -> JSON:
+    """By name, each kernel's PTX and SASS, or what its target has in their place."""
+    found: dict[str, JSON] = {}
+    for name, kernel in {item.resources.name: item.kernel for item in made}.items():
+        asm = {} if kernel is None else kernel.asm
+        texts = {kind: asm[kind] for kind in ("ptx", "amdgcn") if isinstance(asm.get(kind), str)}
+        if isinstance(asm.get("cubin"), bytes):
+            texts["sass"] = disassembled(asm["cubin"], scratch)
+        found[name] = cast("JSON", {kind: text for kind, text in texts.items() if text})
+    return found
 
 
 def _described(instructions: Instructions | None) -> JSON:
