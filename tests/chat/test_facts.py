@@ -19,7 +19,6 @@ from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import verdict
 
-
 KERNEL = KernelResources(
     name="k", grid=(2, 1, 1), num_warps=4, num_stages=3, registers=40, spill_bytes=0,
     shared_bytes=0, occupancy=1.0, tensor_core=None, constants={"BLOCK": 64}, compile_s=0.0,

@@ -23,6 +23,7 @@ from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskFact
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import KernelResources, Ratio
@@ -580,7 +581,7 @@ def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> Tex
         allow_unsandboxed=work.settings.judge.allow_unsandboxed,
     )
     if not isinstance(texts, dict):
-        return TextReply(text=f"{resources}\nNo assembly: {error_text(texts.log)}", ok=False)
+        return not_possible(f"{resources}\nNo assembly: {one_line(texts.log)}")
     lines, shown = [resources], list[str]()
     for kernel, kinds in texts.items():
         for kind, text in kinds.items():
