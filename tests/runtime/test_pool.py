@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,22 +51,3 @@ def test_each_question_is_handed_out_once_and_few_judges_share_a_problem(
             for name in dict.fromkeys(problems[place] for place in seen)
             for _ in range(problems.count(name))
         ]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from agentkernel.runtime.machine import CPU
-from agentkernel.runtime.pool import WorkerPlace, _executor
-runner = _executor(WorkerPlace(CPU, None, Path(sys.argv[1])))
-runner.submit(os.getpid).result()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_pool_that_is_killed_leaves_no_warning_on_the_terminal(tmp_path: Path) -> None:
-    """All that it started has ended where its pipe does."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL
-    assert done.stderr == ""

@@ -380,32 +380,15 @@ def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
     """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "torch"])
-    with _silent_tracker():
-        resource_tracker.ensure_running()  # whose start lets interruptions through again
     # It imports for seconds before it ignores the terminal's interruptions, and would die of one
     # with a traceback.
+    resource_tracker.ensure_running()  # whose start lets interruptions through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(place,))
-
-
-@contextmanager
-def _silent_tracker() -> Iterator[None]:
-    """Started here, multiprocessing's tracker removes the semaphores that a killed process leaves
-    without a warning on the terminal."""
-    before = os.environ.get("PYTHONWARNINGS")
-    told = [before] if before else []
-    os.environ["PYTHONWARNINGS"] = ",".join([*told, "ignore:resource_tracker:UserWarning"])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
 
 
 _held = ExitStack()
