@@ -36,6 +36,27 @@ class Loss(nn.Module):
         return F.cross_entropy(scores, labels, ignore_index=-100)
 
 
+COUNTERS = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def counters_kernel(output_ptr, rows):
+    for row in range(rows):
+        tl.store(output_ptr + row.to(tl.int64), (row - 3) // 2)
+
+
+class ModelNew(nn.Module):
+    def forward(self, output):
+        counters_kernel[(1,)](output, output.numel())
+        return output
+"""
+"""What a GPU makes of it: division rounds to zero, and a counter is a number of Triton's."""
+
+
 def drop_in(module: nn.Module, *inputs: torch.Tensor, own: str) -> nn.Module:
     """The first draft of the module with `own` in its text."""
     loaded = problem_from_module(module, inputs)
@@ -50,6 +71,8 @@ def drop_in(module: nn.Module, *inputs: torch.Tensor, own: str) -> nn.Module:
 if __name__ == "__main__":
     torch.manual_seed(0)
     with torch.no_grad():
+        counted = execute_module(COUNTERS, "counters").ModelNew()(torch.zeros(6, dtype=torch.int32))
+        print(counted.tolist() == [-1, -1, 0, 0, 0, 1])
         module, x = Product().eval(), torch.randn(32, 64).bfloat16()
         print(float((drop_in(module, x, own="tl.dot(")(x) - module(x)).abs().max()) < 0.05)
         scores, labels = torch.randn(16, 20), torch.randint(0, 20, (16,))

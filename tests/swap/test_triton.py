@@ -44,12 +44,31 @@ def test_a_bf16_product_and_a_label_out_of_range_are_as_judged_in_the_interprete
         [sys.executable, "-m", "tests.swap.interpreted_bf16"], cwd=ROOT, capture_output=True,
         text=True, timeout=240, check=False, env=environment,
     )  # fmt: skip
-    assert done.stdout.split() == ["True"] * 5, done.stdout + done.stderr
+    assert done.stdout.split() == ["True"] * 6, done.stdout + done.stderr
 
 
 def test_the_interpreter_is_asked_for_before_triton_is_imported() -> None:
     import triton.language  # noqa: F401
 
-    with pytest.raises(SettingError, match="Next: call it first in the program"):
+    with pytest.raises(SettingError, match="Next: call it first in the program; in a notebook"):
         interpret()
     assert "TRITON_INTERPRET" not in os.environ
+
+
+LATE = """
+import os, triton, agentkernel
+os.environ["TRITON_INTERPRET"] = "1"
+try:
+    agentkernel.interpret()
+except agentkernel.errors.AgentKernelError as error:
+    print(error)
+"""
+
+
+def test_the_environment_after_the_import_is_too_late() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        check=False, env=environment,
+    )  # fmt: skip
+    assert "comes too late" in done.stdout, done.stdout + done.stderr

@@ -52,14 +52,14 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
             known = judged_before(work, source)
         if known is not None:
             columns[known.number] = name
+    work.tree = stand_again(work.tree, before)
     if columns.keys() <= {base.number}:
         return not_possible("\n".join(refused) or f"{label(base.number)} is so already.")
     if base.number not in columns:
         columns = {base.number: "as it was", **columns}
-    work.tree = stand_again(work.tree, before)
     timed = contenders(work.tree, work.target_name)
     alike = fastest_alike([node for node in timed if node.number in columns])
-    if len(alike) == 1 and alike[0].number != base.number:
+    if len(alike) == 1 and alike[0].number != work.place.candidate:
         work.tree = return_to(work.tree, alike[0].number)
     return _table(work, columns, [_stands(work, before), *refused])
 

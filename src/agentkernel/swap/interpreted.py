@@ -13,7 +13,7 @@ VARIABLE = "TRITON_INTERPRET"
 def interpret() -> None:
     """From now on this process runs Triton's kernels on the CPU, slowly. For a machine without a
     GPU; call it before anything imports Triton, which is an interpreter, or not, from its import
-    on. Raises SettingError after that.
+    on: torch.compile does, and the other names of agentkernel. Raises SettingError after that.
 
     It sets TRITON_INTERPRET=1. That alone is not enough for bf16: Triton's own interpreter
     multiplies bit patterns.
@@ -21,17 +21,20 @@ def interpret() -> None:
     if "triton.language" in sys.modules and not is_interpreted():
         raise SettingError(
             "agentkernel.interpret() comes too late: Triton is imported, and compiles for a GPU in "
-            "this process. Expected it before the import. Next: call it first in the program."
+            "this process. Expected it before other names of agentkernel are used or imported. "
+            "Next: call it first in the program; in a notebook, restart the kernel."
         )
     os.environ[VARIABLE] = "1"
     correct_where_interpreted()
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's kernels run on the CPU in this process."""
-    from triton import knobs
+    """Whether Triton's kernels run on the CPU in this process: as it was imported, whatever the
+    environment says now."""
+    import triton.language as tl
+    from triton.runtime.jit import JITFunction
 
-    return bool(knobs.runtime.interpret)
+    return not isinstance(tl.sum, JITFunction)
 
 
 def correct_where_interpreted() -> None:

@@ -84,7 +84,8 @@ def run(
 ) -> Result:
     """Optimise one module in a new run folder. `approve` is asked where the settings want it.
 
-    Raises AgentKernelError for what cannot be tried, ProblemError before there is a folder.
+    Raises AgentKernelError for what cannot be tried; before there is a folder where a module in a
+    file cannot be built or called at its first sizes.
     """
     check_approval(request.settings, approve)
     if request.problem.live is None:

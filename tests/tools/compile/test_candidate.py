@@ -130,6 +130,103 @@ def test_a_kernel_further_down_is_the_same_kernel(problem):
     assert set(first).isdisjoint(other[:1])
 
 
+KIND = """import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+KIND = tl.float32
+
+
+@triton.jit
+def narrowed(x, by: tl.constexpr = tl.constexpr(1)):
+    return x * by
+
+
+@triton.jit
+def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, narrowed(tl.load(x_ptr + at)).to(KIND).to(tl.float32))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        kind_kernel[(1,)](x, out, BLOCK=64)
+        return out
+"""
+TWINS = """import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+def wide():
+    kind = tl.float32
+
+    @triton.jit
+    def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at).to(kind).to(tl.float32))
+
+    return kind_kernel
+
+
+def narrow():
+    kind = tl.int8
+
+    @triton.jit
+    def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at).to(kind).to(tl.float32))
+
+    return kind_kernel
+
+
+FIRST, SECOND = wide(), narrow()
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        FIRST[(1,)](x, out, BLOCK=64)
+        SECOND[(1,)](x, out, BLOCK=64)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("KIND = tl.float32", "KIND = tl.int8"), ("tl.constexpr(1)", "tl.constexpr(2)")],
+    ids=["a dtype that it names", "a default of its helper"],
+)
+def test_a_kernel_of_the_same_text_that_means_something_else_is_another(problem, old, new):
+    """Triton's key has neither: the line on which it stands keeps them apart."""
+    target = load_targets()["h100-sxm"]
+    texts = (KIND, f"# a line more\n{KIND}".replace(old, new))
+    (made,) = compile_families([Family(problem, texts)], target, binaries=True)
+    one, other = (item.binaries[0] for item in made)
+    assert one["hash"] != other["hash"]
+    assert one["kind_kernel.cubin"] != other["kind_kernel.cubin"]
+
+
+def test_twins_that_capture_something_else_are_two_kernels(problem):
+    target = load_targets()["h100-sxm"]
+    ((made,),) = compile_families([Family(problem, (TWINS,))], target, binaries=True)
+    kernels = {
+        item["hash"]: item["kind_kernel.cubin"]
+        for item in made.binaries
+        if "kind_kernel.cubin" in item
+    }
+    assert len(set(kernels.values())) == 2
+
+
 def test_no_more_are_compiled_at_once_than_a_worker_may_have_processes(problem, monkeypatch):
     """Each has an assembler beside it, and some compile a module in C."""
     most = Limits().processes

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import importlib
 import itertools
 import os
+import sys
 import tempfile
+import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import triton.language as tl
 from triton.runtime.cache import get_cache_manager
+from triton.runtime.jit import JITFunction
 
 from agentkernel.domain.base import sha256_text
 
@@ -33,6 +38,52 @@ Binary = dict[str, str]
 """`hash`, and by file name the content, compressed, in base64."""
 Claim = Callable[[str], AbstractContextManager[object]]
 """Inside, no other process makes what the text names."""
+
+
+@functools.cache
+def key_by_content() -> None:
+    """From now on Triton's key of a kernel has what the kernel names in place of the line on which
+    it stands, where that and the rest of the key are all that it depends on: the same kernel is one
+    further down in another source of a family, too. Else the line keeps apart what Triton's key
+    does not tell: captured dtypes, functions of its language, defaults of helpers."""
+    owner = next(kind for kind in JITFunction.__mro__ if "cache_key" in vars(kind))
+    original = cast("Callable[[JITFunction], str]", vars(owner)["cache_key"].fget)
+
+    def cache_key(self: JITFunction) -> str:
+        named = _named_by(self) if self.hash is None else None
+        if named is None:
+            return original(self)
+        line = self.starting_line_number
+        self.starting_line_number = named
+        try:
+            return original(self)
+        finally:
+            self.starting_line_number = line
+
+    setattr(owner, "cache_key", property(cache_key))  # noqa: B010 - a read-only property by its type
+
+
+def _named_by(kernel: JITFunction) -> str | None:
+    """The modules of Triton that a kernel names; None where it names, captures or defaults to
+    anything else that is not in the key: other kernels are, and constants of their own kind."""
+    function = kernel.fn
+    code = function.__code__
+    inner = any(isinstance(item, types.CodeType) for item in code.co_consts)
+    if inner or code.co_freevars or function.__defaults__ or function.__kwdefaults__:
+        return None
+    modules: list[str] = []
+    for name in sorted(code.co_names):
+        value = function.__globals__.get(name, kernel)  # not there: an attribute, or Python's own
+        if isinstance(value, types.ModuleType) and _is_tritons(value):
+            modules.append(f"{name} {value.__name__}")
+        elif not isinstance(value, JITFunction | tl.constexpr):
+            return None
+    return str(modules)
+
+
+def _is_tritons(module: types.ModuleType) -> bool:
+    name = module.__name__
+    return name.partition(".")[0] == "triton" and sys.modules.get(name) is module
 
 
 def taken(kernel: CompiledKernel) -> Binary:

@@ -39,16 +39,11 @@ if TYPE_CHECKING:
 
 
 _lines: dict[str, list[str]] = {}
-_compiled = False
 _original = cast("Callable[[object], tuple[list[str], int]]", inspect.getsourcelines)
 
 
-def install_source_lines(*, compiled: bool) -> None:
-    """From now on `inspect.getsourcelines` asks here first. Where kernels are `compiled`, each of
-    what was loaded here begins at line 1: Triton's key of a kernel has its line, and the same
-    kernel is one further down as well. The interpreter says by it which line failed."""
-    global _compiled
-    _compiled = compiled
+def install_source_lines() -> None:
+    """From now on `inspect.getsourcelines` asks here first."""
     setattr(inspect, "getsourcelines", source_lines)  # noqa: B010 - its own type is narrower
 
 
@@ -65,7 +60,7 @@ def source_lines(item: object) -> tuple[list[str], int]:
     if known is None or not isinstance(code, types.CodeType):
         return _original(item)
     first = code.co_firstlineno
-    return inspect.getblock(known[first - 1 :]), 1 if _compiled else first
+    return inspect.getblock(known[first - 1 :]), first
 
 
 CANDIDATE_FILE = "candidate.py"
@@ -194,8 +189,11 @@ def imports(device: str, interpret: bool, frontend: bool = False) -> None:
     for module in (COMPILES, *COMPILER) if frontend else _likely_ops(device, interpret):
         importlib.import_module(module)
     if not interpret and not frontend:
+        from agentkernel.tools.compile.binaries import key_by_content
+
         hash_compiler()
-    install_source_lines(compiled=not interpret)
+        key_by_content()
+    install_source_lines()
     if building is not None:
         _driver.extend(building.result())
 

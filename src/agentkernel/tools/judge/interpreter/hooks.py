@@ -77,13 +77,14 @@ def install_hooks() -> LaunchState:
 
 @functools.cache
 def correct_interpreter() -> None:
-    """For a program that is not judged: values as on a GPU and assertions that hold, once a
-    process. Triton's own interpreter multiplies the bit patterns of bf16, has none of libdevice and
-    passes over assertions."""
+    """For a program that is not judged: values and counters as on a GPU, and assertions that hold,
+    once a process. Triton's own interpreter multiplies the bit patterns of bf16, counts in Python's
+    integers, has none of libdevice and passes over assertions."""
     launch_state.unnamed_dot_allowed = True
     cache_types()
     _hook_assertions()
     _hook_patches()
+    _hook_loops()
     install_gpu_rounding()
     add_libdevice()
 
