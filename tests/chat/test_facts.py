@@ -42,19 +42,27 @@ def test_before_a_candidate_there_is_none_to_ask_about(session: Session, text: s
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [("show the ptx", "ld.0"), ("show me the SASS", "LDG 0")]
+    ("text", "shown"),
+    [
+        ("show the ptx", "ld.0"),
+        ("show me the SASS", "LDG 0"),
+        ("show me the sass of the minus kernel", "STG 1"),
+    ],
 )
 def test_assembly_is_compiled_and_kept_in_files(
     ran: Session, monkeypatch: pytest.MonkeyPatch, text: str, shown: str
 ) -> None:
     ptx = "".join(f"ld.{line}\n" for line in range(100))
-    made = {"plus": {"ptx": ptx, "sass": "LDG 0\n"}}
+    made = {
+        "plus_kernel": {"ptx": ptx, "sass": "LDG 0\n"},
+        "minus_kernel": {"ptx": "", "sass": "STG 1\n"},
+    }
     monkeypatch.setattr(facts, "assembly_of", lambda *_, **__: made)
     monkeypatch.setattr(facts, "kernels_of", lambda _: (KERNEL,))
     reply = said(ran, text).text
-    path = next(Path(line) for line in re.findall(r": (.+\.ptx)$", reply, re.M))
+    path = next(Path(line) for line in re.findall(r": (.+plus_kernel\.ptx)$", reply, re.M))
     assert path.read_text() == ptx
-    assert f"PTX of plus, 100 lines: {path}" in reply
+    assert f"PTX of plus_kernel, 100 lines: {path}" in reply
     assert shown in reply
     assert ("and 40 lines more." in reply) == ("ptx" in text)
 

@@ -35,12 +35,12 @@ def test_better_begins_a_step(session: Session) -> None:
 
 
 @pytest.mark.parametrize("asked", ["was that better?", "is it better now?", "did that improve it?"])
-def test_a_step_is_set_against_the_right_one_before(ran: Session, asked: str) -> None:
+def test_a_step_is_set_against_what_it_began_with(ran: Session, asked: str) -> None:
     ran.offer(WRONG, 1, "edited")
     ran.offer(RIGHT, 1, "edited")
     (reply,) = ran.say(asked)
     assert isinstance(reply, Compared)
-    assert [node.number for node in reply.nodes] == [3, 5]
+    assert [node.number for node in reply.nodes] == [1, 5], "what it was made of"
     ran.offer(f"{WRONG}# twice\n", 1, "edited")
     said = text_of(ran.say(asked)[0])
     assert (

@@ -583,7 +583,7 @@ def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> Tex
     if not isinstance(texts, dict):
         return not_possible(f"{resources}\nNo assembly: {one_line(texts.log)}")
     lines, shown = [resources], list[str]()
-    for kernel, kinds in texts.items():
+    for kernel, kinds in sorted(texts.items(), key=lambda item: not _is_named(item[0], asked)):
         for kind, text in kinds.items():
             path = work.folder / fit_file_name(f"{label(node.number)}-{kernel}.{kind}")
             write_atomic(path, text)
@@ -595,6 +595,13 @@ def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> Tex
     more = [f"and {len(shown) - SHOWN_LINES} lines more."] if len(shown) > SHOWN_LINES else []
     lines.append("Lines of candidate.py count from each kernel's own first one.")
     return TextReply(text="\n".join([*lines, *shown[:SHOWN_LINES], *more]))
+
+
+def _is_named(kernel: str, asked: str) -> bool:
+    """Whether a question says which kernel it means: "the sass of the add kernel"."""
+    return bool(
+        ({*kernel.lower().split("_")} - {"kernel"}) & set(re.findall(r"\w+", asked.lower()))
+    )
 
 
 def _package(work: SessionState, node: Node) -> Reply:

@@ -374,7 +374,7 @@ def diff(work: SessionState, intent: Diff) -> Reply:
 
 def compare(work: SessionState, intent: Compare, asked: str = "") -> Reply:
     """Two candidates side by side; the module is what eager PyTorch does. Of "was that better?",
-    `asked` behind a step, the last two right ones."""
+    `asked` behind a step, what it made and what it began with."""
     if re.match(BETTER_NOW, said(asked).text):
         return _last_step(work)
     first = _side(work, intent.first, intent)
@@ -417,7 +417,7 @@ def _side_by_side(work: SessionState, first: Node, second: Node) -> Reply:
 
 def _last_step(work: SessionState) -> Reply:
     """What the last step for the inputs in force has brought: its newest right candidate beside the
-    right one before it, or beside the module."""
+    one that it began with, else beside the newest of the steps before it, or the module."""
     nodes = work.judged_here
     right = [node for node in nodes if is_accepted(node)]
     if not right:
@@ -425,9 +425,12 @@ def _last_step(work: SessionState) -> Reply:
     if right[-1].step != nodes[-1].step:
         words = f"{label(nodes[-1].number)} is not right: {figures.verdict_words(nodes[-1])}"
         return TextReply(text=f"No: {words}. {label(right[-1].number)} still counts.")
-    if len(right) == 1:
-        return figures.against_module(right[-1])
-    return _side_by_side(work, right[-2], right[-1])
+    newest, step = right[-1], work.tree.step(right[-1].step)
+    earlier = [node for node in right if node.step != newest.step]
+    base = [node for node in earlier if step is not None and node.number == step.base]
+    if not earlier:
+        return figures.against_module(newest)
+    return _side_by_side(work, (base or earlier)[-1], newest)
 
 
 def _newest(work: SessionState, first: CandidateRef) -> CandidateRef:

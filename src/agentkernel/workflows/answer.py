@@ -213,6 +213,8 @@ def holds_for(result: Result, verdict: Verdict | None) -> str:
         parts.append("the declared sizes only: at others it raises")
     elif sizes > 1:
         parts.append(f"free sizes ({sizes} judged)")
+    elif sizes == 1:
+        parts.append("judged at one set of sizes alone")
     if verdict.eval_only:
         parts.append("eval mode only (an applied model that trains runs its own modules)")
     elif verdict.gradients:

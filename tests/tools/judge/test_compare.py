@@ -116,6 +116,24 @@ def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
     assert larger.inputs.tensors[0].shape == (inputs.tensors[0].shape[0] + 1, 96)
 
 
+GATED = problem_of(
+    "torch.relu(x.chunk(2, -1)[0]) * r * x.new_ones(64)",
+    "torch.randn(4, 6, 128), torch.randn(4, 6, 64)",
+    "x, r",
+)
+"""Its last sizes are the weight's, which the graph says by inequations of the others, too."""
+
+
+def test_what_can_change_by_itself_does_where_the_rest_is_fixed(prepared):
+    loaded, captured = prepared(GATED)
+    inputs = loaded.problem.shape_sets[0]
+    found = [item.inputs.tensors for item in odd_shapes(inputs, captured, 32_768, seed=3)]
+    assert len(found) >= 4
+    assert {(x.shape[-1], r.shape[-1]) for x, r in found} == {(128, 64)}
+    assert all(x.shape[:-1] == r.shape[:-1] for x, r in found)
+    assert len({x.shape for x, _ in found}) == len(found)
+
+
 def test_one_shape_has_more_elements_than_the_declared_one(prepared):
     """A launch grid for the declared number of elements shows there alone."""
     loaded, captured = prepared(HALVES)

@@ -5,12 +5,21 @@ Layer, RMS, group, instance and batch norm are statistics and an affine map.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import sympy
 import torch
 
-from agentkernel.compiler.ir import ONE, Node, Scalar, Shape, UnsupportedOp, numel
+from agentkernel.compiler.ir import (
+    ONE,
+    Node,
+    Scalar,
+    Shape,
+    UnsupportedOp,
+    compute_dtype,
+    numel,
+)
 from agentkernel.compiler.lowering.pointwise import promoted
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, dims_of, lowers
 
@@ -291,6 +300,16 @@ def _native_layer_norm(
     return state.cast(result, x.dtype), None, None
 
 
+@functools.cache
+def _epsilon(dtype: torch.dtype) -> float:
+    """What this torch adds where no eps is given: the machine epsilon of the dtype or, in later
+    versions, of the type that it computes in. Told by the norm of a number below both."""
+    x = torch.full((1, 1), 2.0**-8, dtype=dtype, device="cpu")
+    norm = float(torch.nn.functional.rms_norm(x, (1,)))
+    own, wide = torch.finfo(dtype).eps, torch.finfo(compute_dtype(dtype)).eps
+    return min(own, wide, key=lambda eps: abs(2.0**-8 / math.sqrt(2.0**-16 + eps) - norm))
+
+
 @lowers("rms_norm.default", "_fused_rms_norm.default")
 def _rms_norm(
     state: Lowering, x: Node, normalized: list[object], weight: Node | None = None,
@@ -299,7 +318,7 @@ def _rms_norm(
     b = state.b
     rank = len(x.shape)
     dims = tuple(range(rank - len(normalized), rank))
-    epsilon = torch.finfo(x.dtype).eps if eps is None else eps
+    epsilon = _epsilon(x.dtype) if eps is None else eps
     wide = state.compute(x)
     mean_square = mean_over(state, b.pointwise("mul", wide, wide), dims, "mean_square")
     rstd = b.pointwise("rsqrt", b.pointwise("add", mean_square, epsilon), name="rstd")

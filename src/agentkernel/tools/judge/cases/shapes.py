@@ -108,7 +108,7 @@ class Halved(NamedTuple):
 
 def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[SizeGroup], limit: int) -> Halved:
     sizes = [unit.size for unit in units]
-    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    declared = _declared(inputs, captured)
     small = last = inputs
     while count_elements(last) > limit and units:
         values = [max(unit.of(size).values()) for unit, size in zip(units, sizes, strict=True)]
@@ -134,15 +134,14 @@ def _spread(units: Sequence[SizeGroup], sizes: Sequence[int]) -> dict[str, int]:
 
 def _alone(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     """Every free size by itself."""
-    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
-    return [SizeGroup({name: 1}, size) for name, size in declared.items()]
+    return [SizeGroup({name: 1}, size) for name, size in _declared(inputs, captured).items()]
 
 
 def _tied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     """Free sizes of which the graph takes an equation for granted keep their declared ratio."""
     import sympy
 
-    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    declared = _declared(inputs, captured)
     groups = [{name} for name in declared]
     for guard in captured.guards:
         if not isinstance(guard, sympy.Eq):
@@ -169,6 +168,34 @@ def _untied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     return [unit for unit in _alone(inputs, captured) if not named & set(unit.ratios)]
 
 
+def _loose(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
+    """The free sizes that may change while all others are the declared ones, such as the batch of
+    rows that meet a vector of weights; those that the graph holds equal change together."""
+    import sympy
+
+    declared = _declared(inputs, captured)
+    equal = {name: name for name in declared}
+    for guard in captured.guards:
+        sides = [str(side) for side in guard.args] if isinstance(guard, sympy.Eq) else []
+        if len(sides) == 2 and all(side in declared for side in sides):
+            one, other = (equal[side] for side in sides)
+            equal = {name: other if root == one else root for name, root in equal.items()}
+    units = [
+        SizeGroup({name: 1 for name, own in equal.items() if own == root}, declared[root])
+        for root in dict.fromkeys(equal.values())
+    ]
+    return [
+        unit
+        for unit in units
+        if any(captured.admits(declared | unit.of(size)) for size in (unit.size + 1, 2 * unit.size))
+    ]
+
+
+def _declared(inputs: ShapeSet, captured: Captured) -> dict[str, int]:
+    """The declared size of every free symbol."""
+    return {item.symbol: _size(inputs, item) for item in captured.free_dims}
+
+
 def count_rows(inputs: ShapeSet) -> int:
     """Rows along the last dimension of the tensor that has the most: a kernel often launches a
     program for each."""
@@ -185,13 +212,17 @@ def odd_shapes(
 ) -> tuple[CaseShape, ...]:
     """Up to three sets off every tile size that the captured graph holds for, and one that `seed`
     draws, at most `limit` elements and `rows` rows each where that can be had; then one past a
-    declared size, and one past the declared number of elements, of at most `larger`. Sizes that the
-    graph ties keep their ratio where it holds for no set otherwise."""
+    declared size, and one past the declared number of elements, of at most `larger`. Where the
+    graph holds for no set, sizes that it ties keep their ratio, and then what cannot change by
+    itself its declared size."""
     units = _alone(inputs, captured)
     patterns = ODD_SETS if seed is None else (*ODD_SETS[:3], drawn_sizes(seed), *ODD_SETS[3:])
     found = _odd(inputs, captured, units, limit, rows, patterns)
     if not found:
         units = _tied(inputs, captured)
+        found = _odd(inputs, captured, units, limit, rows, patterns)
+    if not found:
+        units = _loose(inputs, captured)
         found = _odd(inputs, captured, units, limit, rows, patterns)
     most = larger or limit
     past = (
@@ -224,10 +255,11 @@ def _odd(
     found: list[CaseShape] = []
     too_large: list[CaseShape] = []
     anywhere, leading = range(len(units)), _leading(inputs, captured, units)
+    declared = _declared(inputs, captured)
     for pattern in patterns if units else ():
         sizes = [pattern[i % len(pattern)] for i in range(len(units))]
         while True:
-            tried = replace_sizes(inputs, free, _spread(units, sizes))
+            tried = replace_sizes(inputs, free, declared | _spread(units, sizes))
             if count_elements(tried) > limit:
                 places: Sequence[int] = anywhere
             elif rows is not None and count_rows(tried) > rows:
@@ -238,7 +270,7 @@ def _odd(
             if largest is None or sizes[largest] == 1:
                 break
             sizes[largest] = next(size for size in LADDER if size < sizes[largest])
-        admitted = _admitted(inputs, _spread(units, sizes), captured, limit)
+        admitted = _admitted(inputs, declared | _spread(units, sizes), captured, limit)
         if admitted is None:
             continue
         candidate = CaseShape(admitted, "odd", 0)
@@ -304,7 +336,7 @@ def at_sizes(
 
 def with_least_sizes(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
     """`inputs` with the first free size zero, with the last one, and with each of them one."""
-    sizes = {item.symbol: _size(inputs, item) for item in captured.free_dims}
+    sizes = _declared(inputs, captured)
     ends = list(dict.fromkeys([*list(sizes)[:1], *list(sizes)[-1:]]))
     least = [*(sizes | {name: 0} for name in ends), *([dict.fromkeys(sizes, 1)] if sizes else [])]
     return tuple(
@@ -362,7 +394,7 @@ def _first_taken(
 ) -> CaseShape | None:
     """The first of `tries` with at most `limit` elements that the graph holds for."""
     for sizes in tries:
-        spread = _spread(units, sizes)
+        spread = _declared(inputs, captured) | _spread(units, sizes)
         larger = replace_sizes(inputs, captured.free_dims, spread)
         if within(larger, captured, spread, limit):
             return CaseShape(larger, "odd", 0)
