@@ -593,7 +593,6 @@ def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> Tex
             if not shown and (kind == "sass") == ("sass" in kinds and bool(SASS.search(asked))):
                 shown = plain(text).splitlines()
     more = [f"and {len(shown) - SHOWN_LINES} lines more."] if len(shown) > SHOWN_LINES else []
-    lines.append("Lines of candidate.py count from each kernel's own first one.")
     return TextReply(text="\n".join([*lines, *shown[:SHOWN_LINES], *more]))
 
 
