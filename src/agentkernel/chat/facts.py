@@ -32,6 +32,7 @@ from agentkernel.storage.files import fit_file_name, write_atomic
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.command_lines import on_problem
 from agentkernel.tools.compile.candidate import assembly_of
+from agentkernel.tools.search.static import last_line
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.outcome import DISTINGUISHABLE
 
@@ -581,7 +582,7 @@ def _assembly(work: SessionState, node: Node, asked: str, resources: str) -> Tex
         allow_unsandboxed=work.settings.judge.allow_unsandboxed,
     )
     if not isinstance(texts, dict):
-        return not_possible(f"{resources}\nNo assembly: {one_line(texts.log)}")
+        return not_possible(f"{resources}\nNo assembly: {one_line(last_line(texts.log))}")
     lines, shown = [resources], list[str]()
     for kernel, kinds in sorted(texts.items(), key=lambda item: not _is_named(item[0], asked)):
         for kind, text in kinds.items():
