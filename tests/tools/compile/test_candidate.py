@@ -130,53 +130,57 @@ def test_a_kernel_further_down_is_the_same_kernel(problem):
     assert set(first).isdisjoint(other[:1])
 
 
-KIND = """import torch
+def drop_in(kernels, *launched):
+    """Kernels that are launched one after the other."""
+    calls = "".join(f"        {name}[(1,)](x, out, BLOCK=64)\n" for name in launched)
+    return f"""import torch
 import triton
 import triton.language as tl
 from torch import nn
+{kernels}
 
-KIND = tl.float32
+class ModelNew(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+{calls}        return out
+"""
+
+
+HELPED = drop_in(
+    """
+BY = tl.constexpr(1)
 
 
 @triton.jit
-def narrowed(x, by: tl.constexpr = tl.constexpr(1)):
+def narrowed(x, by: tl.constexpr = BY):
     return x * by
 
 
 @triton.jit
 def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, narrowed(tl.load(x_ptr + at)).to(KIND).to(tl.float32))
+    tl.store(out_ptr + at, narrowed(tl.load(x_ptr + at)))
+""",
+    "kind_kernel",
+)
+NAMED = drop_in(
+    """
+KIND = tl.float32
 
 
-class ModelNew(nn.Module):
-    def __init__(self, *sizes):
-        super().__init__()
-
-    def forward(self, x):
-        out = torch.empty_like(x)
-        kind_kernel[(1,)](x, out, BLOCK=64)
-        return out
-"""
-TWINS = """import torch
-import triton
-import triton.language as tl
-from torch import nn
-
-
-def wide():
-    kind = tl.float32
-
-    @triton.jit
-    def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
-        at = tl.arange(0, BLOCK)
-        tl.store(out_ptr + at, tl.load(x_ptr + at).to(kind).to(tl.float32))
-
-    return kind_kernel
-
-
-def narrow():
-    kind = tl.int8
+@triton.jit
+def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at).to(KIND).to(tl.float32))
+""",
+    "kind_kernel",
+)
+CAPTURED = """
+def {name}():
+    kind = tl.{kind}
 
     @triton.jit
     def kind_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
@@ -186,30 +190,27 @@ def narrow():
     return kind_kernel
 
 
-FIRST, SECOND = wide(), narrow()
-
-
-class ModelNew(nn.Module):
-    def __init__(self, *sizes):
-        super().__init__()
-
-    def forward(self, x):
-        out = torch.empty_like(x)
-        FIRST[(1,)](x, out, BLOCK=64)
-        SECOND[(1,)](x, out, BLOCK=64)
-        return out
+{name} = {name}()
 """
+TWINS = drop_in(
+    CAPTURED.format(name="wide", kind="float32") + CAPTURED.format(name="narrow", kind="int8"),
+    "wide",
+    "narrow",
+)
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("KIND = tl.float32", "KIND = tl.int8"), ("tl.constexpr(1)", "tl.constexpr(2)")],
+    ("text", "old", "new"),
+    [
+        (NAMED, "KIND = tl.float32", "KIND = tl.int8"),
+        (HELPED, "BY = tl.constexpr(1)", "BY = tl.constexpr(2)"),
+    ],
     ids=["a dtype that it names", "a default of its helper"],
 )
-def test_a_kernel_of_the_same_text_that_means_something_else_is_another(problem, old, new):
+def test_a_kernel_of_the_same_text_that_means_something_else_is_another(problem, text, old, new):
     """Triton's key has neither: the line on which it stands keeps them apart."""
     target = load_targets()["h100-sxm"]
-    texts = (KIND, f"# a line more\n{KIND}".replace(old, new))
+    texts = (text, f"# a line more\n{text}".replace(old, new))
     (made,) = compile_families([Family(problem, texts)], target, binaries=True)
     one, other = (item.binaries[0] for item in made)
     assert one["hash"] != other["hash"]
