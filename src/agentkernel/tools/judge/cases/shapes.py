@@ -142,16 +142,9 @@ def _tied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     import sympy
 
     declared = _declared(inputs, captured)
-    groups = [{name} for name in declared]
-    for guard in captured.guards:
-        if not isinstance(guard, sympy.Eq):
-            continue
-        together = {str(symbol) for symbol in guard.free_symbols} & set(declared)
-        met = [group for group in groups if group & together]
-        if met:
-            groups = [group for group in groups if group not in met] + [set().union(*met)]
+    equations = [guard for guard in captured.guards if isinstance(guard, sympy.Eq)]
     units = []
-    for group in groups:
+    for group in _joined(declared, (equation.free_symbols for equation in equations)):
         names = [name for name in declared if name in group]
         common = math.gcd(*(declared[name] for name in names)) or 1
         units.append(SizeGroup({name: declared[name] // common for name in names}, common))
@@ -174,21 +167,30 @@ def _loose(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     import sympy
 
     declared = _declared(inputs, captured)
-    equal = {name: name for name in declared}
-    for guard in captured.guards:
-        sides = [str(side) for side in guard.args] if isinstance(guard, sympy.Eq) else []
-        if len(sides) == 2 and all(side in declared for side in sides):
-            one, other = (equal[side] for side in sides)
-            equal = {name: other if root == one else root for name, root in equal.items()}
+    equal = [
+        guard.args
+        for guard in captured.guards
+        if isinstance(guard, sympy.Eq) and all(side.is_Symbol for side in guard.args)
+    ]
     units = [
-        SizeGroup({name: 1 for name, own in equal.items() if own == root}, declared[root])
-        for root in dict.fromkeys(equal.values())
+        SizeGroup(dict.fromkeys(group, 1), declared[min(group)])
+        for group in _joined(declared, equal)
     ]
     return [
         unit
         for unit in units
         if any(captured.admits(declared | unit.of(size)) for size in (unit.size + 1, 2 * unit.size))
     ]
+
+
+def _joined(names: Iterable[str], links: Iterable[Iterable[object]]) -> list[set[str]]:
+    """The names in groups: those that stand in a link together, at any remove."""
+    groups = [{name} for name in names]
+    for link in links:
+        met = [group for group in groups if group & {str(item) for item in link}]
+        if met:
+            groups = [group for group in groups if group not in met] + [set().union(*met)]
+    return groups
 
 
 def _declared(inputs: ShapeSet, captured: Captured) -> dict[str, int]:
@@ -393,8 +395,9 @@ def _first_taken(
     tries: Iterable[Sequence[int]],
 ) -> CaseShape | None:
     """The first of `tries` with at most `limit` elements that the graph holds for."""
+    declared = _declared(inputs, captured)
     for sizes in tries:
-        spread = _declared(inputs, captured) | _spread(units, sizes)
+        spread = declared | _spread(units, sizes)
         larger = replace_sizes(inputs, captured.free_dims, spread)
         if within(larger, captured, spread, limit):
             return CaseShape(larger, "odd", 0)

@@ -60,6 +60,7 @@ has more. A tile that a dot reads goes through it as a whole."""
 def install_hooks() -> LaunchState:
     """Install every hook, once a process."""
     cache_types()
+    _hook_assertions()
     _hook_launches()
     _hook_patches()
     _hook_autotuner()
@@ -90,17 +91,18 @@ def correct_interpreter() -> None:
 
 
 def _hook_assertions() -> None:
+    """They hold, and what a launch has changed in Triton's language is forgotten behind it."""
     run = interpreter.InterpretedFunction.run
 
-    def heeding(self: object, *args: object, **kwargs: object) -> object:
-        _heed_assertions(self, kwargs)
+    def heeding_run(self: object, *args: object, **kwargs: object) -> object:
         launch_state.patched.clear()
+        _heed_assertions(self, kwargs)
         try:
             return run(self, *args, **kwargs)
         finally:
             launch_state.patched.clear()
 
-    interpreter.InterpretedFunction.run = heeding
+    interpreter.InterpretedFunction.run = named_as(run, heeding_run)
 
 
 def _hook_launches() -> None:
@@ -115,13 +117,8 @@ def _hook_launches() -> None:
             launch_state.starts, launch_state.ends = [], []
             launch_state.traces.launch()
         _require_options(self, kwargs)
-        launch_state.patched.clear()
-        _heed_assertions(self, kwargs)
-        try:
-            run(self, *args, **kwargs)
-            return Launched()
-        finally:
-            launch_state.patched.clear()
+        run(self, *args, **kwargs)
+        return Launched()
 
     def watched_convert(argument: object) -> object:
         if hasattr(argument, "data_ptr"):
