@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import TimingDisputed
 
@@ -217,6 +219,8 @@ class Measurement(Frozen):
     """Interleaved rounds (one block a side) that the ratios rest on."""
     discarded_rounds: int = 0
     """Rounds set aside because the GPU throttled in them."""
+    round_medians_us: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """By side, the median of its calls in each round, in order: the ratios are made of these."""
     clock: ClockCheck | None = None
     """The candidate by both clocks; None where the device shares no memory between processes."""
     eager_clock: ClockCheck | None = None

@@ -12,6 +12,7 @@ from agentkernel.tools.profiler.comparison import ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.rounds import Pace, Rounds, measure_rounds
 from agentkernel.tools.profiler.session import kernel_names, own_share, to_measurement
 from agentkernel.tools.profiler.timing.stopwatch import KernelLaunch
+from agentkernel.tools.speedup import paired_ratio
 from tests.tools.profiler.simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 
 SOURCE = """
@@ -77,6 +78,10 @@ def test_a_memory_bound_call_at_half_the_ceiling() -> None:
     assert (found.peak_memory_bytes, found.eager_peak_memory_bytes) == (1000, 3000)
     assert (found.energy_mj, found.candidate.do_bench_us) == (12.0, 99.0)
     assert (found.rounds, found.discarded_rounds) == (Pace().min_rounds, 0)
+    assert set(found.round_medians_us) == {"candidate", "eager", "compile"}
+    rounds = found.round_medians_us
+    again = paired_ratio(rounds["compile"], rounds["candidate"])
+    assert again.value == pytest.approx(found.vs_compile.value, rel=1e-4)
 
 
 def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:

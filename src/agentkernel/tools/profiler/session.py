@@ -139,6 +139,10 @@ def to_measurement(
         baselines_matmul=found.matmul_precision,
         rounds=len(rounds.kept),
         discarded_rounds=len(rounds.discarded),
+        round_medians_us={
+            side: tuple(round(value, 3) for value in rounds.medians(side))
+            for side in rounds.sides()
+        },
         clock=found.clock,
         eager_clock=found.eager_clock,
     )
