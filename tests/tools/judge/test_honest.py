@@ -1,5 +1,7 @@
 """Honest evaluations move as far as other orders do, and no further."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,14 @@ from agentkernel.tools.judge.comparison.compare import OutputValues, compare_out
 from agentkernel.tools.judge.comparison.errors import HONEST, Leeway, errors
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.reference.population import Population
-from agentkernel.tools.judge.reference.rounding_noise import RoundingNoise, in_tf32, sequential
+from agentkernel.tools.judge.reference.rounding_noise import (
+    LONG_CHAINS,
+    RoundingNoise,
+    _product_as_chain,
+    in_tf32,
+    library_adds_in_order,
+    sequential,
+)
 
 
 class Function(nn.Module):
@@ -396,3 +405,49 @@ def test_coordinates_of_an_interpolation_may_be_rounded_otherwise(mode):
 
     assert mismatch(by_centres(image, grid)) is None
     assert mismatch(by_centres(image, grid + 2e-6)) is not None
+
+
+def in_parts(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A product whose terms are added as two chains."""
+    half = left.shape[-1] // 2
+    first = _product_as_chain(left[..., :half], right[..., :half, :])
+    return first + _product_as_chain(left[..., half:], right[..., half:, :])
+
+
+def last_first(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return _product_as_chain(left.flip(-1), right.flip(-2))
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"), [(_product_as_chain, True), (in_parts, False), (last_first, False)]
+)
+def test_a_probe_tells_whether_a_product_is_one_chain(
+    product: Callable[..., torch.Tensor], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "matmul", product)
+    shapes = ((3, 40), (40, 1), (40, 5), (1, 40))
+    library_adds_in_order.cache_clear()
+    assert library_adds_in_order(*shapes, torch.device("cpu")) is expected
+    library_adds_in_order.cache_clear()
+
+
+def test_a_probe_refuses_rows_that_share_their_memory() -> None:
+    library_adds_in_order.cache_clear()
+    assert not library_adds_in_order((3, 40), (0, 0), (40, 5), (5, 1), torch.device("cpu"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_librarys_chain_is_the_one_of_a_loop(turned: bool) -> None:
+    """Products of bf16 numbers are exact in fp32: fused or not, both chains are one, bit for bit."""
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    left = torch.randn(2048, 2112, generator=generator, device="cuda").bfloat16().float()
+    right = torch.randn(2112, 2048, generator=generator, device="cuda").bfloat16().float()
+    right = right.t().contiguous().t() if turned else right
+    assert left.numel() * 2048 >= LONG_CHAINS
+    shapes = (tuple(left.shape), left.stride(), tuple(right.shape), right.stride())
+    assert library_adds_in_order(*shapes, left.device)
+    chain = left.new_zeros(2048, 2048)
+    for k in range(left.shape[1]):
+        chain += left[:, k, None] * right[k, None, :]
+    assert torch.equal(torch.matmul(left, right), chain)
