@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from agentkernel.compiler.products.planes import LEAST, LEAST_ROW
+from agentkernel.compiler.kernel_helpers import LEAST, LEAST_ROW
 from agentkernel.compiler.products.schedules import BLOCK
 from agentkernel.tools.judge.reference.rounding_noise import in_tf32
 

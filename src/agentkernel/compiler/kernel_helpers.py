@@ -63,11 +63,56 @@ def over_place(largest, place):
 SPLIT_PLANES = '''\
 @triton.jit
 def split_planes(x, place):
-    """x / 2**place in fp16, 2048 times what that leaves of it, and the magnitude, 1 for 0."""
+    """x / 2**place in fp16, and 2048 times what that leaves of it."""
     x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
     high = x.to(tl.float16)
     low = ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
-    return high, low, tl.where(x == 0.0, 1.0, tl.abs(x))'''
+    return high, low'''
+
+LEAST = 2.0**-20
+"""What a number but 0 has at least when its block is scaled: 2**-34 of the largest."""
+LEAST_ROW = 2.0**-13
+"""What the largest of a row of A, or of a column of B, in a block has at least when it is scaled:
+2**-36 s is then 2**-23 of it, as of any number that fp16 does not hold as subnormal."""
+
+SPLIT_BLOCK = f'''\
+@triton.jit
+def split_block(
+    source_ptr, planes_ptr, scale_ptr, block, blocks, rows, stride, inner_batches, outer_stride,
+    inner_stride, depth, K_INSIDE: tl.constexpr,
+):
+    """A block of 128 x 128 of fp32 as scale * (planes[0] + planes[1] / 2048); the scale is -1
+    where small numbers, or rows of them, would lose digits."""
+    row_blocks, deep_blocks = tl.cdiv(rows, 128), tl.cdiv(depth, 128)
+    batch = (block // (row_blocks * deep_blocks)).to(tl.int64)
+    first_row = block // deep_blocks % row_blocks * 128
+    first_k = block % deep_blocks * 128
+    at = tl.arange(0, 128)
+    inside = (first_row + at < rows)[:, None] & (first_k + at < depth)[None, :]
+    source_ptr += batch // inner_batches * outer_stride + batch % inner_batches * inner_stride
+    planes_ptr += tl.cast(block, tl.int64) * 16384
+    # Places are counted from the block on: with 64 bits of its own for each of a thread's 64
+    # numbers there would be no registers for a second program on an SM, whose loads go on while
+    # this one divides.
+    if K_INSIDE:
+        source_ptr += tl.cast(first_row, tl.int64) * stride + first_k
+        sources = source_ptr + at.to(tl.int64)[:, None] * stride + at[None, :]
+        places = at[:, None] * 16 + (at // 16 * 2048 + at % 16)[None, :]
+    else:
+        source_ptr += tl.cast(first_k, tl.int64) * stride + first_row
+        sources = source_ptr + at[:, None] + at.to(tl.int64)[None, :] * stride
+        places = at[:, None] + at[None, :] * 128
+    x = tl.load(sources, mask=inside, other=0.0)
+    largest = tl.max(tl.abs(x), axis=1)
+    place, holds = plane_place(largest)
+    least = tl.min(tl.where(x == 0.0, float("inf"), tl.abs(x)))
+    holds &= over_place(least, place) >= {LEAST}
+    holds &= tl.min(over_place(largest, place)) >= {LEAST_ROW}
+    scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
+    tl.store(scale_ptr + block, tl.where(holds, scale, -1.0))
+    high, low = split_planes(x, place)
+    tl.store(planes_ptr + places, high)
+    tl.store(planes_ptr + tl.cast(blocks, tl.int64) * 16384 + places, low)'''
 
 PLANE_PRODUCT = '''\
 @triton.jit
@@ -195,6 +240,7 @@ HELPERS: Helpers = {
     "to_tf32": (TO_TF32, ()),
     "over_place": (OVER_PLACE, ()),
     "split_planes": (SPLIT_PLANES, ()),
+    "split_block": (SPLIT_BLOCK, ("plane_place", "over_place", "split_planes")),
     "plane_product": (PLANE_PRODUCT, ()),
     "upper_half": (UPPER_HALF, ()),
     "bf16_parts": (BF16_PARTS, ("upper_half",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentkernel.compiler.expressions import power_of_two_text, tiles_text
+from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products import descriptors
 from agentkernel.compiler.products.passes import (
     reduce_kernel,
@@ -17,13 +17,11 @@ from agentkernel.compiler.products.planes import (
     PART_HELPERS,
     PLANE_HELPERS,
     Splits,
-    blocks_of,
     part_step,
     parts_end,
     plane_lines,
     plane_pointers,
     shared_splits,
-    split_kernel,
 )
 from agentkernel.compiler.products.schedules import SHORT_K, GemmSchedule, epilogue_columns
 from agentkernel.compiler.products.spec import (
@@ -69,9 +67,9 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
     launch: list[str] = []
     planes: list[str] = []
     if schedule.get("PLANES") == 1:
-        planes, launch = shared_splits(spec, {} if splits is None else splits)
-        pieces += [split_kernel(f"{spec.name}_split")] if launch else []
-        kernels += [f"{spec.name}_split"] if launch else []
+        planes, splitting, launch = shared_splits(spec, {} if splits is None else splits)
+        pieces += [splitting] if splitting else []
+        kernels += [f"{spec.name}_split"] if splitting else []
     layouts = {"a": spec.a_layout, **dict.fromkeys((*spec.given, "b"), spec.b_layout)}
     tensors = spec.tensors
     for operand in list(tensors):
@@ -166,7 +164,6 @@ class _Kernel:
         blocks = [*self._fixed, "EVEN_K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         blocks += ["SHORT"] if self.may_be_short else []
         blocks += ["SPLIT_K"] if self.split > 1 else []
-        blocks += ["DEEP"] if self.planes == 1 else []
         blocks += ["PROGRAMS"] if self.persists else []
         blocks += ["DESCRIBED"] if self.described else []
         blocks += ["DESCRIBED_OUT"] if self.described_out else []
@@ -507,8 +504,6 @@ class _Kernel:
             options.append(descriptors.described_option(operands))
         if self.described_out:
             options.append(descriptors.described_out_option(columns))
-        if self.planes == 1:
-            options.append(f"DEEP={power_of_two_text(blocks_of(spec.k))}")
         return [*lines, *call_lines(self.name, grid, arguments, options)]
 
 

@@ -13,7 +13,7 @@ small beside their block's largest, and a result by the rounding of its sums in 
 Blocks that span too much are marked: those with a number below 2**-34 of their largest; of A with a
 row, of B with a column, whose largest is below 2**-13 s, since d and r are then large beside all of
 it; with a largest outside of [2**-45, 2**45] (s s' would leave fp32's range); and with inf. A tile
-that meets one is multiplied in three TF32 products instead.
+that met one is multiplied anew in three TF32 products.
 
 Parts of bf16 need no scale: x = h + m + l, h rounded to 8 bits and m cut off after 8, which leaves
 |m + l| <= 2**-8 |x| and |l| < 2**-15 |x|. Left out is m l' + l m' + l l', at most 2**-22 |x x'|.
@@ -23,16 +23,16 @@ Nothing is marked: a tile that ends with an infinity or NaN is multiplied anew i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products.schedules import BLOCK, SHORT_K
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
-LEAST = 2.0**-20
-"""What a number but 0 has at least when its block is scaled: 2**-34 of the largest."""
-LEAST_ROW = 2.0**-13
-"""What the largest of a row of A, or of a column of B, in a block has at least when it is scaled:
-2**-36 s is then 2**-23 of it, as of any number that fp16 does not hold as subnormal."""
-PLANE_HELPERS = frozenset(("plane_place", "over_place", "split_planes", "plane_product"))
+CHUNK = 16
+"""So much of K lies together in the planes of an operand that has K inside: a chunk of all rows of
+a block, then the next. It divides every BLOCK_K, so that a step of K is one number for all."""
+PLANE_HELPERS = frozenset(("split_block", "plane_product"))
 """Functions of `kernel_helpers` that products of planes made before call."""
 PART_HELPERS = frozenset(("bf16_parts", "parts_product"))
 """And those that split their operands in the loop."""
@@ -58,11 +58,11 @@ Splits = dict[tuple[str, ...], tuple[str, str]]
 """What was split already, and how it lies -> the wrapper's names of its planes and scales."""
 
 
-def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]:
-    """The wrapper's names of all planes and scales of a product, and the lines that make those
-    which are not in `splits` yet."""
+def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], str, list[str]]:
+    """The wrapper's names of all planes and scales of a product, the kernel that makes those which
+    are not in `splits` yet ("" where all are), and the lines that launch it."""
     names: list[str] = []
-    lines: list[str] = []
+    missing: list[str] = []
     for operand, tensor in spec.tensors.items():
         layout = spec.a_layout if operand == "a" else spec.b_layout
         rows = _rows(spec, operand)
@@ -70,9 +70,11 @@ def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]
         key = (tensor, rows, spec.k, inside, str(spec.batch_dims))
         if key not in splits:
             splits[key] = planes_of(spec, operand)
-            lines += split_launch(spec, operand)
+            missing.append(operand)
         names += splits[key]
-    return names, lines
+    if not missing:
+        return names, "", []
+    return names, split_kernel(spec, missing), split_launch(spec, missing)
 
 
 def _rows(spec: GemmSpec, operand: str) -> str:
@@ -82,76 +84,71 @@ def _rows(spec: GemmSpec, operand: str) -> str:
     return spec.columns.get(operand.replace("b", "N"), spec.n)
 
 
-def split_launch(spec: GemmSpec, operand: str) -> list[str]:
-    """Wrapper lines that make the planes and scales of an operand, by its name in the kernel.
+def _k_inside(spec: GemmSpec, operand: str) -> bool:
+    return (spec.a_layout if operand == "a" else spec.b_layout) == "k"
 
-    Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
-    both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
-    Of a short K neither is read.
+
+def split_launch(spec: GemmSpec, operands: Sequence[str]) -> list[str]:
+    """Wrapper lines that make the planes and scales of operands, by their names in the kernel.
+
+    Planes are fp16 [2, batches, row blocks, blocks of K, 128 * 128], filled up with zeros; a block
+    is [128 of K, 128 rows] or, where K lies inside, [8 chunks, 128 rows, 16 of K]. Scales are fp32
+    [batches, row blocks, blocks of K], -1 where a block is marked. Of a short K neither is read.
     """
-    tensor, rows = spec.tensors[operand], _rows(spec, operand)
-    inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
-    planes, scale = planes_of(spec, operand)
-    batch = batch_count(spec) or "1"
-    sides = (rows, spec.k) if inside else (spec.k, rows)
-    shape = ", ".join(["2", batch, *(f"{blocks_of(side)} * {BLOCK}" for side in sides)])
-    kind = f"device={tensor}.device, dtype=torch"
-    strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
-    strides = [*strides, "0"] if spec.batch_dims == 1 else strides or ["0", "0"]
-    inner = f"{tensor}.shape[1]" if spec.batch_dims == 2 else "1"
+    batch = batch_count(spec)
+    lines: list[str] = []
+    arguments: list[str] = []
+    counts: list[str] = []
+    for operand in operands:
+        tensor, rows = spec.tensors[operand], _rows(spec, operand)
+        planes, scale = planes_of(spec, operand)
+        count = " * ".join(filter(None, (batch, blocks_of(rows), blocks_of(spec.k))))
+        kind = f"device={tensor}.device, dtype=torch"
+        lines += [
+            f"{planes} = torch.empty((2, {count}, {BLOCK * BLOCK}), {kind}.float16)",
+            f"{scale} = torch.empty(({count},), {kind}.float32)",
+        ]
+        strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
+        strides = [*strides, "0"] if spec.batch_dims == 1 else strides or ["0", "0"]
+        inner = f"{tensor}.shape[1]" if spec.batch_dims == 2 else "1"
+        arguments += [tensor, planes, scale, rows, f"{tensor}.stride(-2)", inner, *strides]
+        arguments += [f"{scale}.numel()"]
+        counts.append(f"{scale}.numel()")
     call = call_lines(
-        f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
-        [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
-        [f"K_INSIDE={inside}", "num_warps=8"],
-    )  # fmt: skip
+        f"{spec.name}_split", f"{' + '.join(counts)},", [*arguments, spec.k], ["num_warps=8"]
+    )
     if not spec.k.isdigit():
         call = [f"if {spec.k} > {SHORT_K}:", *(f"    {line}" for line in call)]
-    return [
-        f"{planes} = torch.empty(({shape}), {kind}.float16)",
-        f"{scale} = torch.empty(",
-        f"    ({batch}, {blocks_of(rows)}, {blocks_of(spec.k)}), {kind}.float32",
-        ")",
-        *call,
-    ]
+    return lines + call
 
 
-def split_kernel(name: str) -> str:
-    """The pass that splits an operand: it reads it once, a block a program."""
-    signature = [
-        "source_ptr", "planes_ptr", "scale_ptr", "rows", "depth", "stride", "inner_batches",
-        "outer_stride", "inner_stride", "K_INSIDE: tl.constexpr",
-    ]  # fmt: skip
+def split_kernel(spec: GemmSpec, operands: Sequence[str]) -> str:
+    """The pass that splits operands: it reads each once, a block a program."""
+    places = ("ptr", "planes_ptr", "scale_ptr", "rows", "stride", "inner", "outer_stride",
+              "inner_stride", "blocks")  # fmt: skip
+    signature = [f"{operand}_{place}" for operand in operands for place in places]
     lines = [
-        '"""source = scale * (planes[0] + planes[1] / 2048), block by block."""',
+        '"""Operands as scale * (planes[0] + planes[1] / 2048), block by block."""',
         "program = tl.program_id(0)",
-        f"deep_blocks = tl.cdiv(depth, {BLOCK})",
-        f"row_blocks = tl.cdiv(rows, {BLOCK})",
-        "batch = (program // (row_blocks * deep_blocks)).to(tl.int64)",
-        f"row = program // deep_blocks % row_blocks * {BLOCK} + tl.arange(0, {BLOCK})",
-        f"ks = program % deep_blocks * {BLOCK} + tl.arange(0, {BLOCK})",
-        "source_ptr += batch // inner_batches * outer_stride",
-        "source_ptr += batch % inner_batches * inner_stride",
-        "if K_INSIDE:",
-        "    source_ptrs = source_ptr + row.to(tl.int64)[:, None] * stride + ks[None, :]",
-        f"    places = row.to(tl.int64)[:, None] * (deep_blocks * {BLOCK}) + ks[None, :]",
-        "else:",
-        "    source_ptrs = source_ptr + row[:, None] + ks.to(tl.int64)[None, :] * stride",
-        f"    places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * {BLOCK})",
-        "inside = (row < rows)[:, None] & (ks < depth)[None, :]",
-        "x = tl.load(source_ptrs, mask=inside, other=0.0)",
-        "largest = tl.max(tl.abs(x), axis=1)",
-        "place, holds = plane_place(largest)",
-        "high, low, size = split_planes(x, place)",
-        "scale = ((127 + place) << 23).to(tl.float32, bitcast=True)",
-        f"holds &= (tl.min(size) >= {LEAST}) & (tl.min(over_place(largest, place)) >= {LEAST_ROW})",
-        "tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))",
-        f"matrix = tl.cast(row_blocks * {BLOCK}, tl.int64) * (deep_blocks * {BLOCK})",
-        "planes_ptr += batch * matrix",
-        "tl.store(planes_ptr + places, high)",
-        f"plane = tl.cast(tl.num_programs(0), tl.int64) * {BLOCK * BLOCK}",
-        "tl.store(planes_ptr + plane + places, low)",
     ]
-    return function(name, signature, lines)
+    before = ""
+    for operand in operands:
+        values = [f"{operand}_{place}" for place in places]
+        call = [
+            "split_block(",
+            f"    {', '.join(values[:3])}, program{before}, {values[-1]},",
+            f"    {', '.join((*values[3:-1], 'depth'))},",
+            f"    K_INSIDE={_k_inside(spec, operand)},",
+            ")",
+        ]
+        last = operand == operands[-1]
+        test = f"{'el' if before else ''}if program{before} < {operand}_blocks:"
+        if len(operands) == 1:
+            lines += call
+        else:
+            lines += ["else:" if last else test, *(f"    {line}" for line in call)]
+        before += f" - {operand}_blocks"
+    return function(f"{spec.name}_split", [*signature, "depth"], lines)
 
 
 def plane_lines(
@@ -163,93 +160,99 @@ def plane_lines(
     may_be_short: bool,
 ) -> list[str]:
     """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and the
-    sums of its gates; where a block that a tile reads is marked, or K `may_be_short` and is, the
-    lines `exact`.
+    sums of its gates; where a block that a tile read is marked, or K `may_be_short` and is, to what
+    the lines `exact` add up. That is asked after the loop: before it, a tile would wait for its
+    scales with nothing on its way.
 
     `inside`: whether A, and B, lie with K inside. `bounds` of K as text; `batches` counts the
     matrices in a plane ("" for one).
     """
-    a_rows, b_rows = inside
-    a, b = "rows.to(tl.int64)[:, None] * deep + ks[None, :]", "rows[:, None] + ks.to(tl.int64)"
-    a = a if a_rows else f"{b}[None, :] * padded_m"
-    b = "cols.to(tl.int64)[None, :] * deep + ks[:, None]"
-    b = b if b_rows else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
-    columns = [weight.replace("b", "col") for weight in spec.weights]
-    sides = ["row", *columns]
-    holding = [f"(tl.min({side}_scale) > 0)" for side in sides]
-    return [
+    a_inside, b_inside = inside
+    a = f"in_m[:, None]{f' * {CHUNK}' if a_inside else ''} + {_in_k(a_inside)}[None, :]"
+    b = f"in_n[None, :]{f' * {CHUNK}' if b_inside else ''} + {_in_k(b_inside)}[:, None]"
+    matrices = f" * ({batches})" if batches else ""
+    first = bounds.partition(",")[0]
+    begin = "" if first == "0" else f" + tl.cast({first}, tl.int64) * {BLOCK}"
+    product = [
         f"deep_blocks = tl.cdiv(K, {BLOCK})",
-        *_scale_places(spec, columns, batches),
-        "blocks = tl.arange(0, DEEP)",
+        *_first_blocks(spec, batches),
+        f"in_m = tile_m * BLOCK_M % {BLOCK} + tl.arange(0, BLOCK_M)",
+        f"in_n = tile_n * BLOCK_N % {BLOCK} + tl.arange(0, BLOCK_N)",
+        "in_k = tl.arange(0, BLOCK_K)",
         *(
-            f"{side}_scale = tl.load({side}_scales + blocks, mask=blocks < deep_blocks, other=1.0)"
-            for side in sides
+            (f"in_chunks = in_k // {CHUNK} * {BLOCK * CHUNK} + in_k % {CHUNK}",)
+            if any(inside)
+            else ()
         ),
-        f"if {' & '.join((*holding, *(('(not SHORT)',) if may_be_short else ())))}:",
+        f"a_plane = tl.cast(tl.cdiv(M, {BLOCK}) * deep_blocks{matrices}, tl.int64) * {BLOCK**2}",
+        f"b_plane = tl.cast(tl.cdiv(N, {BLOCK}) * deep_blocks{matrices}, tl.int64) * {BLOCK**2}",
+        f"a_highs = a_planes_ptr + row_block * {BLOCK**2}{begin} + ({a})",
         *(
-            f"    {line}"
-            for line in [
-                f"padded_m = tl.cdiv(M, {BLOCK}) * {BLOCK}",
-                f"padded_n = tl.cdiv(N, {BLOCK}) * {BLOCK}",
-                f"deep = deep_blocks * {BLOCK}",
-                "a_plane = tl.cast(padded_m, tl.int64) * deep",
-                "b_plane = tl.cast(padded_n, tl.int64) * deep",
-                *(_batched(spec, batches) if batches else ()),
-                f"a_highs = a_planes_ptr + {a}",
-                *(f"{weight}_highs = {weight}_planes_ptr + {b}" for weight in spec.weights),
-                f"for k in range({bounds}, BLOCK_K):",
-                *(f"    {line}" for line in _plane_step(spec, columns)),
-                f"    a_highs += BLOCK_K{'' if a_rows else ' * padded_m'}",
-                *(
-                    f"    {weight}_highs += BLOCK_K{'' if b_rows else ' * padded_n'}"
-                    for weight in spec.weights
-                ),
-            ]
+            f"{weight}_highs = {weight}_planes_ptr + column_block * {BLOCK**2}{begin} + ({b})"
+            for weight in spec.weights
         ),
-        "else:",
-        *(f"    {line}" for line in exact),
+        f"for k in range({bounds}, BLOCK_K):",
+        *(f"    {line}" for line in _plane_step(spec)),
+    ]
+    if may_be_short:
+        product = ["if not SHORT:", *(f"    {line}" for line in product)]
+    return [
+        "least = 1.0",
+        *product,
+        f"if (least < 0.0){' | SHORT' if may_be_short else ''}:",
+        *(f"    {line}" for line in (*_anew(spec), *exact)),
     ]
 
 
-def _scale_places(spec: GemmSpec, columns: list[str], batches: str) -> list[str]:
-    """Lines of where the scales lie that a tile meets."""
+def _anew(spec: GemmSpec) -> list[str]:
+    return [f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in spec.sums]
+
+
+def _first_blocks(spec: GemmSpec, batches: str) -> list[str]:
+    """Lines of the blocks that a tile begins with, and of where their scales lie."""
     batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
-    row = f"({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks"
-    column = f"({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks"
+    row = f"({batch['M']}tile_m * BLOCK_M // {BLOCK})"
+    column = f"({batch['N']}tile_n * BLOCK_N // {BLOCK})"
+    wide = "" if batches else ".to(tl.int64)"
     return [
-        f"row_scales = a_scale_ptr + {row}",
-        *(
-            f"{name}_scales = {weight}_scale_ptr + {column}"
-            for name, weight in zip(columns, spec.weights, strict=True)
-        ),
+        f"row_block = {row}{wide} * deep_blocks",
+        f"column_block = {column}{wide} * deep_blocks",
+        "row_scales = a_scale_ptr + row_block",
+        *(f"{weight}_scales = {weight}_scale_ptr + column_block" for weight in spec.weights),
     ]
 
 
-def _plane_step(spec: GemmSpec, columns: list[str]) -> list[str]:
+def _in_k(inside: bool) -> str:
+    return "in_chunks" if inside else f"(in_k * {BLOCK})"
+
+
+def _plane_step(spec: GemmSpec) -> list[str]:
     """Lines that add one step of K: A's planes are loaded once for all weights."""
-    every = list(zip(columns, spec.weights, spec.tiles, spec.sums, strict=True))
-    row, place = f"tl.load(row_scales + k // {BLOCK})", f"k // {BLOCK}"
+    every = list(zip(spec.weights, spec.tiles, spec.sums, strict=True))
     scale = {acc: "block_scale" if acc == "acc" else f"{acc}_block_scale" for acc in spec.sums}
+    lines = [
+        f"block = k // {BLOCK}",
+        "row_scale = tl.load(row_scales + block)",
+        "least = tl.minimum(least, row_scale)",
+    ]
+    for weight, _, acc in every:
+        lines += [
+            f"column_scale = tl.load({weight}_scales + block)",
+            "least = tl.minimum(least, column_scale)",
+            f"{scale[acc]} = row_scale * column_scale",
+        ]
     return [
-        *(f"{scale[acc]} = {row} * tl.load({name}_scales + {place})" for name, _, _, acc in every),
+        *lines,
         "a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)",
         *(
             f"{tile}_high, {tile}_low = tl.load({weight}_highs), tl.load({weight}_highs + b_plane)"
-            for _, weight, tile, _ in every
+            for weight, tile, _ in every
         ),
         *(
             f"{acc} += plane_product(a_high, a_low, {tile}_high, {tile}_low) * {scale[acc]}"
-            for _, _, tile, acc in every
+            for _, tile, acc in every
         ),
-    ]
-
-
-def _batched(spec: GemmSpec, batches: str) -> list[str]:
-    return [
-        "a_planes_ptr += batch * a_plane",
-        *(f"{weight}_planes_ptr += batch * b_plane" for weight in spec.weights),
-        f"a_plane *= {batches}",
-        f"b_plane *= {batches}",
+        *(f"{side}_highs += BLOCK_K * {BLOCK}" for side in ("a", *spec.weights)),
     ]
 
 
@@ -274,7 +277,7 @@ def parts_end(spec: GemmSpec, may_be_short: bool) -> list[str]:
     return [
         f"lost = tl.max(({lost}).to(tl.int32))",
         f"if (lost > 0){short}:",
-        *(f"    {acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in spec.sums),
+        *(f"    {line}" for line in _anew(spec)),
     ]
 
 
