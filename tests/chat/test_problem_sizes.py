@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentkernel.agents.compiler_coder import family
 from agentkernel.chat.problem_sizes import checked, fitted, reshaped, restored, retyped
 from agentkernel.chat.requests import SetShapes, Size
+from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.judge.policy.check import check_policy
+from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.targets import find_target
+from tests.compiler.sandboxed_drop_in import sandboxed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONSTANTS = """import torch
@@ -129,3 +135,50 @@ def test_a_class_with_its_inputs(linear: Path, tmp_path: Path) -> None:
     problem = load_problem(f"{linear}:Model", ("x=f32[16,32]",), "32").problem
     derived = reshaped(problem, by_name(rows=4), tmp_path, "p1")
     assert checked(derived.problem).problem.shape_sets[0].label == "x float32[4, 32]"
+
+
+NO_CONSTRUCTOR = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * x
+
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+PARAMETER = NO_CONSTRUCTOR.replace(
+    "    def forward",
+    """    def __init__(self, width=8):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward""",
+)
+
+
+@pytest.mark.parametrize("source", [NO_CONSTRUCTOR, PARAMETER], ids=["none", "own"])
+def test_the_compilers_draft_of_another_dtype_is_one_that_the_judge_admits(
+    source: str, tmp_path: Path
+) -> None:
+    """Its constructor is the module's own with the cast in it, and no function that it calls."""
+    file = tmp_path / "gate.py"
+    file.write_text(source, encoding="utf-8")
+    loaded = restored(
+        checked(retyped(load_problem(str(file)).problem, "float16", tmp_path, "p1").problem).problem
+    )
+    drafts = family(
+        partitions(loaded, capture(loaded), "mixed"), "default", lambda _: None,
+        find_target("h100").target,
+    )  # fmt: skip
+    text = drafts[0].source.text
+    assert not check_policy(text, "mixed")
+    with sandboxed() as sandbox:
+        x = torch.randn(4, 8, dtype=torch.float16)
+        sandbox.check(text, loaded.build(seed=0), [x])

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+CASTS: dict[DType, str] = {
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+}
+"""The method of a module that turns it to a dtype."""
 FROM_FRONT = {"batch": 0, "batches": 0, "rows": 0, "n": 0, "sequences_of_length": 1}
 FROM_FRONT |= dict.fromkeys(
     ("sequence", "seq", "sequence_length", "seq_length", "seq_len", "seqlen", "tokens"), 1
@@ -261,17 +268,40 @@ def _maker(spec: InputSpec) -> str:
 
 
 def _cast(problem: Problem, dtype: DType) -> Problem:
-    """With a constructor that turns the module to `dtype` when it is done."""
-    name = problem.class_name
+    """With a constructor that turns the module to `dtype` when it is done.
+
+    The line stands in the constructor itself: a drop-in copies that. Where the class has none of
+    its own, or leaves it early, one around it is put in its place.
+    """
+    name, source = problem.class_name, problem.source.rstrip("\n")
+    line = f"self.{CASTS[dtype]}()"
+    tree = parse_source(source)
+    kinds = [item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == name]
+    makers = [
+        item
+        for item in (kinds[-1].body if kinds else ())
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__"
+    ]
+    if makers and not any(isinstance(item, ast.Return) for item in ast.walk(makers[-1])):
+        lines = source.split("\n")
+        last = makers[-1].body[-1]
+        end = last.end_lineno or last.lineno
+        indent = " " * last.col_offset
+        if last.lineno == makers[-1].lineno:  # all in one line
+            lines[end - 1] += f"; {line}"
+        elif lines[end - 1].strip() in {f"self.{item}()" for item in CASTS.values()}:
+            lines[end - 1] = indent + line
+        else:
+            lines.insert(end, indent + line)
+        return problem.evolve(source="\n".join(lines) + "\n")
     behind = (
-        "\n\nimport torch as _torch  # noqa: E402\n\n"
-        f"_as_given_{dtype} = {name}.__init__\n\n\n"
-        f"def _in_{dtype}(self, *args, **kwargs):\n"
-        f"    _as_given_{dtype}(self, *args, **kwargs)\n"
-        f"    self.to(_torch.{dtype})\n\n\n"
-        f"{name}.__init__ = _in_{dtype}\n"
+        f"\n\n\nclass _As{dtype.title()}({name}):\n"
+        "    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n"
+        f"        {line}\n\n\n"
+        f"{name} = _As{dtype.title()}\n"
     )
-    return problem.evolve(source=problem.source.rstrip("\n") + behind)
+    return problem.evolve(source=source + behind)
 
 
 def _with_constructor(problem: Problem, sizes: dict[int, int]) -> str | None:

@@ -26,6 +26,13 @@ class Mixed(nn.Module):
         return (x + steps).to(torch.float16), best + place.float() + F.gelu(best)
 
 
+class Noisy(nn.Module):
+    """TorchInductor draws other numbers than eager."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x)
+
+
 def _recorded(x: torch.Tensor) -> GraphRecord:
     return record_graph(specialise(capture(problem_from_module(Mixed(), [x]))))
 
@@ -54,3 +61,9 @@ def test_a_graph_in_a_graph_is_refused() -> None:
         graph.graph.create_node("call_module", "inner", (first,))
     with pytest.raises(Unrecordable, match="call_module inner"):
         record_graph(replace(fixed, graph=graph))
+
+
+def test_a_graph_that_draws_random_numbers_is_refused_by_the_operators_name() -> None:
+    noisy = capture(problem_from_module(Noisy(), [torch.randn(4, 6)]))
+    with pytest.raises(Unrecordable, match="rand_like draws random numbers"):
+        record_graph(specialise(noisy))

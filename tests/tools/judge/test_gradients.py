@@ -133,6 +133,19 @@ def test_gradients_that_come_in_lie_in_memory_as_asked(form: str, stride: tuple[
     assert torch.equal(found, drawn.expand(3, 4))
 
 
+def test_of_a_linear_module_second_derivatives_alone_are_not_judged(
+    judged: Judge, tmp_path: Path
+) -> None:
+    problem = problem_of(
+        "(x + self.shift) * 3", "torch.randn(4, 24)",
+        state="self.shift = nn.Parameter(torch.randn(24))",
+    )  # fmt: skip
+    verdict = judged(problem, drop_in_of(problem, tmp_path))
+    assert verdict.gradients
+    found = [note for note in verdict.notes if "none reaches" in note]
+    assert found == ["second derivatives not judged: none reaches an input or a parameter"]
+
+
 def test_a_second_derivative_is_of_the_first_ones() -> None:
     x = torch.tensor([1.0, 2.0])
     recorded = record_forward(lambda x: x**3, {}, [x])

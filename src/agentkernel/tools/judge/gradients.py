@@ -141,12 +141,13 @@ def judge_gradients(
     """Differentiate one call of the candidate, and of the reference in its dtype and in fp64."""
     if not declares_gradients(source):
         return GradientResult()
+    missing = f"{'second derivatives' if way.twice else 'gradients'} not judged"
     case = dataclasses.replace(
         case, training=way.training, distribution=way.values, layout=way.layout
     )
     reference_case = runner.oracle_inputs.ask(case)
     if isinstance(reference_case, NotApplicable):
-        return GradientResult(note=f"gradients not judged: {reference_case.reason}")
+        return GradientResult(note=f"{missing}: {reference_case.reason}")
     if not any(item.requires_grad for item in reference_case.model.parameters()):
         way = way._replace(wanted="all")
     try:
@@ -155,18 +156,14 @@ def judge_gradients(
         rounds = _rounds(reference_case, case.seed, way)
         expected = expected_gradients(reference_case, rounds, way, runner.oracle_inputs.elementwise)
     except Exception as error:  # noqa: BLE001 - the user's module, or an operator without fp64
-        return GradientResult(
-            note=f"gradients not judged: the reference raised {one_line(error, 120)}"
-        )
+        return GradientResult(note=f"{missing}: the reference raised {one_line(error, 120)}")
     if not any(expected.exact.values()):
-        return GradientResult(note="gradients not judged: none reaches an input or a parameter")
+        return GradientResult(note=f"{missing}: none reaches an input or a parameter")
     try:
         return _compared(runner, case, reference_case, rounds, expected, way, policy)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        return GradientResult(
-            note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}"
-        )
+        return GradientResult(note=f"{missing} at {case.shape.label}: {one_line(error, 120)}")
 
 
 def _rounds(reference_case: ReferenceCase, seed: int, way: BackwardPass) -> dict[Round, Ends]:
