@@ -90,21 +90,27 @@ def split_block(
     at = tl.arange(0, 128)
     inside = (first_row + at < rows)[:, None] & (first_k + at < depth)[None, :]
     source_ptr += batch // inner_batches * outer_stride + batch % inner_batches * inner_stride
-    planes_ptr += tl.cast(block, tl.int64) * 16384
-    # Places are counted from the block on: with 64 bits of its own for each of a thread's 64
+    planes_ptr += batch * row_blocks * deep_blocks * 16384
+    width = (deep_blocks if K_INSIDE else row_blocks) * 128
+    # Places are counted from the block on, in 32 bits: with 64 bits for each of a thread's 64
     # numbers there would be no registers for a second program on an SM, whose loads go on while
-    # this one divides.
+    # this one divides. Of wider rows every block is marked, and what is stored is not read.
+    fits = width <= 16777216
+    step = tl.where(fits, width, 0)
     if K_INSIDE:
         source_ptr += tl.cast(first_row, tl.int64) * stride + first_k
+        planes_ptr += tl.cast(first_row, tl.int64) * width + first_k
         sources = source_ptr + at.to(tl.int64)[:, None] * stride + at[None, :]
-        places = at[:, None] * 16 + (at // 16 * 2048 + at % 16)[None, :]
+        places = at[:, None] * step + at[None, :]
     else:
         source_ptr += tl.cast(first_k, tl.int64) * stride + first_row
+        planes_ptr += tl.cast(first_k, tl.int64) * width + first_row
         sources = source_ptr + at[:, None] + at.to(tl.int64)[None, :] * stride
-        places = at[:, None] + at[None, :] * 128
+        places = at[:, None] + at[None, :] * step
     x = tl.load(sources, mask=inside, other=0.0)
     largest = tl.max(tl.abs(x), axis=1)
     place, holds = plane_place(largest)
+    holds &= fits
     least = tl.min(tl.where(x == 0.0, float("inf"), tl.abs(x)))
     holds &= over_place(least, place) >= {LEAST}
     holds &= tl.min(over_place(largest, place)) >= {LEAST_ROW}

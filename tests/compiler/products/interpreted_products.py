@@ -451,8 +451,23 @@ def steps_outside_of_a_triangle_are_left_out() -> None:
                 assert bool(out.isnan().any())
 
 
+def blocks_of_rows_too_wide_for_32_bits_are_marked() -> None:
+    """Places in a block have 32 bits: of wider planes nothing holds, and nothing is written
+    outside of them."""
+    kernels = imported("\n\n\n".join(helper_sources(["split_block"])))
+    for depth, size in ((300, 128 * 384), ((1 << 24) + 1, 128)):
+        planes = torch.full((2, size + 1), 7.0, dtype=torch.float16)
+        scale = torch.zeros(1)
+        kernels.split_block[(1,)](
+            torch.randn(128), planes, scale, 0, 0, 1, 1, 1, 0, 0, depth, K_INSIDE=True
+        )
+        assert (float(scale) > 0) is (depth == 300)
+        assert bool((planes[:, size] == 7).all())
+
+
 def main() -> None:
     install_hooks()
+    blocks_of_rows_too_wide_for_32_bits_are_marked()
     linear_is_right()
     pairs_are_right()
     marked_blocks_of_either_weight_are_multiplied_exactly()

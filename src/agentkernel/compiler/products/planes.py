@@ -29,9 +29,6 @@ from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products.schedules import BLOCK, SHORT_K
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
-CHUNK = 16
-"""So much of K lies together in the planes of an operand that has K inside: a chunk of all rows of
-a block, then the next. It divides every BLOCK_K, so that a step of K is one number for all."""
 PLANE_HELPERS = frozenset(("split_block", "plane_product"))
 """Functions of `kernel_helpers` that products of planes made before call."""
 PART_HELPERS = frozenset(("bf16_parts", "parts_product"))
@@ -91,9 +88,9 @@ def _k_inside(spec: GemmSpec, operand: str) -> bool:
 def split_launch(spec: GemmSpec, operands: Sequence[str]) -> list[str]:
     """Wrapper lines that make the planes and scales of operands, by their names in the kernel.
 
-    Planes are fp16 [2, batches, row blocks, blocks of K, 128 * 128], filled up with zeros; a block
-    is [128 of K, 128 rows] or, where K lies inside, [8 chunks, 128 rows, 16 of K]. Scales are fp32
-    [batches, row blocks, blocks of K], -1 where a block is marked. Of a short K neither is read.
+    Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
+    both filled up to blocks with zeros; scales are fp32 [batches, row blocks, blocks of K], -1
+    where a block is marked. Of a short K neither is read.
     """
     batch = batch_count(spec)
     lines: list[str] = []
@@ -105,7 +102,7 @@ def split_launch(spec: GemmSpec, operands: Sequence[str]) -> list[str]:
         count = " * ".join(filter(None, (batch, blocks_of(rows), blocks_of(spec.k))))
         kind = f"device={tensor}.device, dtype=torch"
         lines += [
-            f"{planes} = torch.empty((2, {count}, {BLOCK * BLOCK}), {kind}.float16)",
+            f"{planes} = torch.empty((2, {count} * {BLOCK * BLOCK}), {kind}.float16)",
             f"{scale} = torch.empty(({count},), {kind}.float32)",
         ]
         strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
@@ -168,31 +165,28 @@ def plane_lines(
     matrices in a plane ("" for one).
     """
     a_inside, b_inside = inside
-    a = f"in_m[:, None]{f' * {CHUNK}' if a_inside else ''} + {_in_k(a_inside)}[None, :]"
-    b = f"in_n[None, :]{f' * {CHUNK}' if b_inside else ''} + {_in_k(b_inside)}[:, None]"
-    matrices = f" * ({batches})" if batches else ""
-    first = bounds.partition(",")[0]
-    begin = "" if first == "0" else f" + tl.cast({first}, tl.int64) * {BLOCK}"
+    a, b = "rows.to(tl.int64)[:, None] * deep + ks[None, :]", "rows[:, None] + ks.to(tl.int64)"
+    a = a if a_inside else f"{b}[None, :] * padded_m"
+    b = "cols.to(tl.int64)[None, :] * deep + ks[:, None]"
+    b = b if b_inside else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
     product = [
         f"deep_blocks = tl.cdiv(K, {BLOCK})",
-        *_first_blocks(spec, batches),
-        f"in_m = tile_m * BLOCK_M % {BLOCK} + tl.arange(0, BLOCK_M)",
-        f"in_n = tile_n * BLOCK_N % {BLOCK} + tl.arange(0, BLOCK_N)",
-        "in_k = tl.arange(0, BLOCK_K)",
-        *(
-            (f"in_chunks = in_k // {CHUNK} * {BLOCK * CHUNK} + in_k % {CHUNK}",)
-            if any(inside)
-            else ()
-        ),
-        f"a_plane = tl.cast(tl.cdiv(M, {BLOCK}) * deep_blocks{matrices}, tl.int64) * {BLOCK**2}",
-        f"b_plane = tl.cast(tl.cdiv(N, {BLOCK}) * deep_blocks{matrices}, tl.int64) * {BLOCK**2}",
-        f"a_highs = a_planes_ptr + row_block * {BLOCK**2}{begin} + ({a})",
-        *(
-            f"{weight}_highs = {weight}_planes_ptr + column_block * {BLOCK**2}{begin} + ({b})"
-            for weight in spec.weights
-        ),
+        *_scale_places(spec, batches),
+        f"padded_m = tl.cdiv(M, {BLOCK}) * {BLOCK}",
+        f"padded_n = tl.cdiv(N, {BLOCK}) * {BLOCK}",
+        f"deep = deep_blocks * {BLOCK}",
+        "a_plane = tl.cast(padded_m, tl.int64) * deep",
+        "b_plane = tl.cast(padded_n, tl.int64) * deep",
+        *(_batched(spec, batches) if batches else ()),
+        f"a_highs = a_planes_ptr + {a}",
+        *(f"{weight}_highs = {weight}_planes_ptr + {b}" for weight in spec.weights),
         f"for k in range({bounds}, BLOCK_K):",
         *(f"    {line}" for line in _plane_step(spec)),
+        f"    a_highs += BLOCK_K{'' if a_inside else ' * padded_m'}",
+        *(
+            f"    {weight}_highs += BLOCK_K{'' if b_inside else ' * padded_n'}"
+            for weight in spec.weights
+        ),
     ]
     if may_be_short:
         product = ["if not SHORT:", *(f"    {line}" for line in product)]
@@ -208,22 +202,24 @@ def _anew(spec: GemmSpec) -> list[str]:
     return [f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in spec.sums]
 
 
-def _first_blocks(spec: GemmSpec, batches: str) -> list[str]:
-    """Lines of the blocks that a tile begins with, and of where their scales lie."""
-    batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
-    row = f"({batch['M']}tile_m * BLOCK_M // {BLOCK})"
-    column = f"({batch['N']}tile_n * BLOCK_N // {BLOCK})"
-    wide = "" if batches else ".to(tl.int64)"
+def _batched(spec: GemmSpec, batches: str) -> list[str]:
     return [
-        f"row_block = {row}{wide} * deep_blocks",
-        f"column_block = {column}{wide} * deep_blocks",
-        "row_scales = a_scale_ptr + row_block",
-        *(f"{weight}_scales = {weight}_scale_ptr + column_block" for weight in spec.weights),
+        "a_planes_ptr += batch * a_plane",
+        *(f"{weight}_planes_ptr += batch * b_plane" for weight in spec.weights),
+        f"a_plane *= {batches}",
+        f"b_plane *= {batches}",
     ]
 
 
-def _in_k(inside: bool) -> str:
-    return "in_chunks" if inside else f"(in_k * {BLOCK})"
+def _scale_places(spec: GemmSpec, batches: str) -> list[str]:
+    """Lines of where the scales lie that a tile meets."""
+    batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
+    row = f"({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks"
+    column = f"({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks"
+    return [
+        f"row_scales = a_scale_ptr + {row}",
+        *(f"{weight}_scales = {weight}_scale_ptr + {column}" for weight in spec.weights),
+    ]
 
 
 def _plane_step(spec: GemmSpec) -> list[str]:
@@ -252,7 +248,6 @@ def _plane_step(spec: GemmSpec) -> list[str]:
             f"{acc} += plane_product(a_high, a_low, {tile}_high, {tile}_low) * {scale[acc]}"
             for _, tile, acc in every
         ),
-        *(f"{side}_highs += BLOCK_K * {BLOCK}" for side in ("a", *spec.weights)),
     ]
 
 
