@@ -12,11 +12,15 @@ from agentkernel.chat import facts
 from agentkernel.chat.facts import _launch, _layouts, _training, free_sizes
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
+from agentkernel.chat.tree import Node
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.profile import KernelResources
+from agentkernel.domain.profile import Estimate, KernelResources, Profile
 from agentkernel.tools.command_lines import problem_words
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
+from tests.chat import scripted_session
+from tests.chat.test_knowledge import EstimatingShop
+from tests.workflows import fakes
 from tests.workflows.fakes import verdict
 
 KERNEL = KernelResources(
@@ -108,7 +112,7 @@ def test_a_question_about_layouts_lists_no_calls(ran: Session, text: str) -> Non
     told = said(ran, text).text
     assert "contiguous" in told
     assert "\n" not in told
-    assert "calls:" in said(ran, "what did the judge check?").text
+    assert "sizes:" in said(ran, "what did the judge check?").text
 
 
 def test_sizes_that_may_change_are_told_from_those_that_are_fixed() -> None:
@@ -289,6 +293,10 @@ MEASURED_ELSEWHERE = (
     "can I use a remote gpu?",
     "how can I get a real measurement?",
     "how can I time this?",
+    "how do i measure it for real",
+    "how would I actually measure this?",
+    "measure it on a gpu",
+    "please benchmark c1 on a real GPU",
 )
 
 
@@ -364,3 +372,83 @@ def test_the_line_of_a_launch_is_named(ran: Session) -> None:
     )
     told = said(ran, "which line launches the kernel?").text
     assert told == "c4: line 6 launches rows. 'explain line 6' says how."
+
+
+def test_where_nothing_can_be_timed_the_way_is_to_a_gpu_elsewhere(tmp_path: Path) -> None:
+    with scripted_session.begin(tmp_path, EstimatingShop((fakes.Script("rows"),))) as session:
+        session.say("run")
+        told = said(session, "is it noise?").text
+    assert told.startswith("Cannot tell: nothing was measured.")
+    assert "--remote ssh://USER@HOST" in told
+    assert "time it once more" not in told
+
+
+@pytest.mark.parametrize(
+    "text", ["is 8.89 us incl launch overhead", "does the time include launch overhead?"]
+)
+def test_the_launches_are_said_to_be_in_a_time(ran: Session, text: str) -> None:
+    assert "c1: yes, on the device:" in said(ran, text).text
+
+
+def test_of_an_estimate_the_share_of_the_launches_is_said() -> None:
+    estimate = Estimate(
+        target="h100-sxm", time_us=8.89, bytes_moved=1, flops=1, bound="memory",
+        assumptions=("bandwidth", "2 us a launch on the device, 2 launches"),
+    )  # fmt: skip
+    profile = Profile(candidate="0" * 64, target="h100-sxm", report=None, estimate=estimate)
+    node = Node.model_construct(number=1, profile=profile)
+    reply = facts._with_launches(node)
+    assert isinstance(reply, TextReply)
+    assert reply.text.startswith(
+        "c1: yes, its 8.89 us (estimated) have the launches in them: 2 us a launch on the device, "
+        "2 launches."
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["is it correct for the size i gave you", "did you test it at my size?"]
+)
+def test_whether_the_size_that_was_given_was_judged_is_answered(ran: Session, text: str) -> None:
+    node = ran.tree.node(1)
+    assert node is not None
+    assert node.verdict is not None
+    given = ran._work.module.shape_sets[0].label
+    cases = node.verdict.cases
+    at_it = node.verdict.evolve(cases=(cases[0].evolve(shapes=given),))
+    elsewhere = at_it.evolve(cases=(cases[0].evolve(shapes="x float32[2, 3]"),), interpreted=True)
+    assert said(ran, text).text.startswith("c1: ")
+    assert facts._at_its_size(ran._work, node, at_it).startswith(f"yes: 1 judged call had {given}")
+    told = facts._at_its_size(ran._work, node, elsewhere)
+    assert told.startswith(f"right in all 1 judged call, but none had {given} itself.")
+    assert "Without a GPU large sizes are judged at smaller ones. Judged: x float32[2, 3]." in told
+
+
+def test_how_it_was_checked_counts_the_calls_of_each_kind() -> None:
+    case = verdict(Candidate.model_construct(source="")).cases[0]
+    shapes = "x float32[4, 8]"
+    calls = (
+        case.evolve(label=f"normal, seed 1, {shapes}, strided inputs", shapes=shapes),
+        case.evolve(label=f"normal, seed 1, {shapes}, strided inputs, frozen", shapes=shapes),
+    )
+    told = facts._checked(verdict(Candidate.model_construct(source="")).evolve(cases=calls))
+    lines = told.splitlines()
+    assert lines[1:4] == [
+        "sizes: x float32[4, 8] (2)",
+        f"values: {case.distribution} (2)",
+        "also: strided inputs (2), frozen (1)",
+    ]
+    assert len(lines) == 5
+
+
+def test_of_a_size_that_is_named_it_is_said_what_was_judged_and_the_size_is_offered(
+    ran: Session,
+) -> None:
+    told, offered = ran.say("what of much bigger inputs, say 100000 rows")
+    assert isinstance(told, TextReply)
+    assert "judged at" in told.text
+    assert isinstance(offered, TextReply)
+    assert offered.text.startswith("Say 'use rows 100000', or 'yes'")
+
+
+def test_whether_it_does_a_dtype_is_a_question_of_its_inputs(ran: Session) -> None:
+    assert said(ran, "does it do fp16?").text.startswith("No: c1 takes x float32 alone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from agentkernel.chat.session import Session
 from agentkernel.chat.tree import Node
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import CompileReport, Estimate, KernelResources, Profile
+from tests.chat import scripted_session
+from tests.chat.test_knowledge import EstimatingShop
+from tests.workflows import fakes
 
 ROWS = '''"""é: columns are counted in bytes."""
 import triton
@@ -404,3 +408,43 @@ def test_what_was_not_changed_is_not_put_back(at_four: Session) -> None:
     at_four.say("use 16 warps")
     at_four.say("put it back")
     assert at_four.tree.place.candidate == four
+
+
+@pytest.fixture
+def estimated(tmp_path: Path) -> Iterator[Session]:
+    """At c2, of 4 warps, estimated for the H100; c3 is that at 8 warps. The H200 is in force."""
+    with scripted_session.begin(tmp_path, EstimatingShop((fakes.Script("rows"),))) as session:
+        session.say("run")
+        session.offer(FOUR, None, "pasted")
+        session.say("use 8 warps")
+        session.say("go back to c2")
+        session.say("for the h200")
+        yield session
+
+
+def test_a_sweep_after_a_change_of_target_judges_anew_what_has_a_time_for_another(
+    estimated: Session,
+) -> None:
+    (reply,) = estimated.say("sweep 4, 8 and 16 warps")
+    assert isinstance(reply, Compared)
+    assert dict(reply.rows)["target"] == ("h200", "h200", "h200")
+    assert [node.number for node in reply.nodes] == [4, 5, 6]
+    assert [node.origin for node in reply.nodes] == ["judged anew", "wished", "wished"]
+    assert "Fastest of them: c4, c5, c6, between which" in reply.verdict
+    assert reply.verdict.endswith("c2, as before.\nc4 is c2, judged anew for h200.")
+    (again,) = estimated.say("sweep 4, 8 and 16 warps")
+    assert isinstance(again, Compared)
+    assert again.nodes == reply.nodes
+
+
+def test_a_wish_after_a_change_of_target_is_judged_for_the_one_in_force(estimated: Session) -> None:
+    (reply,) = estimated.say("use 8 warps")
+    assert isinstance(reply, StepRan)
+    made = estimated.tree.nodes[-1]
+    assert made.number == 4
+    assert made.profile is not None
+    assert made.profile.target == estimated._work.target_name == "h200"
+    (told,) = estimated.say("history")
+    assert isinstance(told, TextReply)
+    assert "   c4 (current) changed as asked: right, 1.8 us estimated, for h200" in told.text
+    assert "   c2 pasted: right, 2.5 us estimated, for h100-sxm" in told.text

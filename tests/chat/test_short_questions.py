@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.chat.language import understand
-from agentkernel.chat.replies import Compared, DiffOf, Reply, StepRan, TextReply
-from agentkernel.chat.requests import Run, Understood
+from agentkernel.chat.replies import Compared, DiffOf, PositionChanged, Reply, StepRan, TextReply
+from agentkernel.chat.requests import Run, SetDtype, Understood
 from agentkernel.chat.session import Session
 from tests.chat import scripted_session
 from tests.chat.test_knowledge import EstimatingShop
@@ -187,3 +187,44 @@ def test_a_wish_with_no_number_is_shown_how_it_is_said(ran: Session) -> None:
     examples = [item.example for item in reply.nearest]  # type: ignore[union-attr]
     assert examples[0] == "use 4 warps"
     assert "quit" not in examples
+
+
+def test_rounding_is_asked_about_in_one_more_word(ran: Session) -> None:
+    told = text_of(ran.say("would bf16 rounding help?")[0])
+    assert told.startswith("Nobody knows before it is timed: 'allow bf16' and 'run' try it.")
+
+
+@pytest.mark.parametrize("wish", ["make it fast", "make it fsat", "make it fatser"])
+def test_a_misspelt_wish_for_speed_runs(ran: Session, wish: str) -> None:
+    assert understand(wish, ran.context) == Understood(intents=(Run(),))
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("use a bock size of 512", "use a block size of 512"),
+     ("which line launchs the kernel", "which line launches the kernel"),
+     ("how do i mesure it for real", "how do i measure it for real")],
+)  # fmt: skip
+def test_a_word_that_is_misspelt_by_a_letter_is_read(
+    ran: Session, misspelt: str, meant: str
+) -> None:
+    context = ran.context
+    found = understand(misspelt, context)
+    assert isinstance(found, Understood)
+    assert found == understand(meant, context)
+
+
+def test_never_mind_says_what_was_set_last_and_stays(ran: Session) -> None:
+    nothing = "Nothing was waiting for an answer, and nothing was changed."
+    assert text_of(ran.say("never mind")[0]) == nothing
+    ran.say("allow tf32")
+    told = text_of(ran.say("never mind")[0])
+    assert "What was set last stays: precision: strict -> tf32. 'undo' takes it back." in told
+    ran.say("undo")
+    assert text_of(ran.say("never mind")[0]) == nothing
+
+
+def test_another_dtype_is_said_to_be_another_problem(ran: Session) -> None:
+    moved = ran.do(SetDtype(dtype="float16"))
+    assert isinstance(moved, PositionChanged)
+    assert "This dtype is another problem" in moved.text

@@ -150,6 +150,16 @@ def return_to(work: SessionState, intent: OnCandidate) -> Reply:
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
+def declined(work: SessionState) -> Reply:
+    """Nothing waits: what was set by the last move stays, and how it is taken back."""
+    places, at = work.tree.places, work.tree.at
+    set_last = _settings_moved(work, places[at - 1]) if at else []
+    if not set_last:
+        return TextReply(text="Nothing was waiting for an answer, and nothing was changed.")
+    stays = f"What was set last stays: {'; '.join(set_last)}. 'undo' takes it back."
+    return TextReply(text=f"Nothing was waiting for an answer. {stays}")
+
+
 def restart(work: SessionState) -> Reply:
     """The module and the first settings; the tree stays."""
     before = work.place
@@ -313,13 +323,19 @@ def _moved_words(work: SessionState, before: Place) -> str:
     place = work.place
     node = work.tree.node(place.candidate) if place.candidate is not None else None
     parts = [f"At {label(place.candidate)}" + (f": {verdict_words(node)}" if node else "")]
+    return f"{'; '.join([*parts, *_settings_moved(work, before)])}."
+
+
+def _settings_moved(work: SessionState, before: Place) -> list[str]:
+    """The settings and inputs in force that were others at the place `before`."""
+    place = work.place
     try:
-        parts += difference(work.settings_of(before.changes), work.settings_of(place.changes))
+        parts = list(difference(work.settings_of(before.changes), work.settings_of(place.changes)))
     except AgentKernelError as error:
-        parts.append(one_line(error))
+        parts = [one_line(error)]
     if before.problem != place.problem:
         parts.append(work.store.problem(place.problem).shape_sets[0].label)
-    return f"{'; '.join(parts)}."
+    return parts
 
 
 EXTRA_ROUNDS = 3
@@ -502,18 +518,21 @@ def dtype(work: SessionState, intent: SetDtype) -> Reply:
     key = _next_problem(work)
     derived = retyped(work.problem.problem, intent.dtype, work.folder, key)
     found = checked(derived.problem, work.live())
-    return _at_problem(work, key, found.problem, f"inputs and parameters: {found.text}")
+    text = f"inputs and parameters: {found.text}"
+    return _at_problem(work, key, found.problem, text, "This dtype is")
 
 
 def _next_problem(work: SessionState) -> str:
     return f"p{len(work.store.problems())}"
 
 
-def _at_problem(work: SessionState, key: str, problem: Problem, text: str) -> Reply:
+def _at_problem(
+    work: SessionState, key: str, problem: Problem, text: str, what: str = "The sizes are"
+) -> Reply:
     same = [name for name in work.store.problems() if work.store.problem(name) == problem]
     if not same:
         work.store.add_problem(key, problem)
     place = work.place.evolve(problem=same[0] if same else key, candidate=None)
     work.tree = tree.move(work.tree, place)
-    note = "The sizes are another problem: earlier candidates stay, and do not count here."
+    note = f"{what} another problem: earlier candidates stay, and do not count here."
     return PositionChanged(place=work.place, text=f"{text}. {note} {RUN_HINT}")

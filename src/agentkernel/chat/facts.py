@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
 from agentkernel.chat.figures import verdict_words
 from agentkernel.chat.language.question_words import (
+    AT_ITS_SIZE,
     BIGGER,
     ESTIMATE_MEANT,
     INPUTS_NOW,
@@ -27,7 +29,7 @@ from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import KernelResources, Ratio
-from agentkernel.domain.verdict import Verdict
+from agentkernel.domain.verdict import CaseResult, Verdict
 from agentkernel.storage.files import fit_file_name, write_atomic
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.command_lines import on_problem
@@ -112,7 +114,7 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
         case "noise":
             return _noise(work, node)
         case "timing":
-            return _timing(node)
+            return _with_launches(node) if LAUNCH_TIME.search(words) else _timing(node)
         case "package":
             return _package(work, node)
         case "whole_model":
@@ -131,6 +133,8 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
                 return _training(node, verdict)
             if intent.about == "holds" and re.match(BIGGER, said(asked).text):
                 return TextReply(text=f"{name}: {_other_sizes(verdict)}")
+            if intent.about == "checked" and re.match(AT_ITS_SIZE, said(asked).text):
+                return TextReply(text=f"{name}: {_at_its_size(work, node, verdict)}")
             if intent.about == "checked" and IN_SHORT.search(words):
                 return TextReply(text=f"{name}: {_checked_in_short(verdict)}")
             told = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
@@ -148,9 +152,9 @@ def _without_candidate(work: SessionState, intent: AskFact, asked: str) -> TextR
         inputs = work.store.problem(work.place.problem).shape_sets[0].label
         return TextReply(text=f"The inputs in force: {inputs}. 'use batch 64', say, sets others.")
     if intent.about == "timing" and re.match(MEASURE_ELSEWHERE, asked):
-        return TextReply(text=_elsewhere(work, intent))
+        return TextReply(text=_elsewhere(work, _meant(work, intent)))
     if intent.about == "timing" and re.match(ESTIMATE_MEANT, asked):
-        return TextReply(text=f"{_estimate(work)}\n{_elsewhere(work, intent)}")
+        return TextReply(text=f"{_estimate(work)}\n{_elsewhere(work, _meant(work, intent))}")
     return None
 
 
@@ -164,13 +168,17 @@ def _estimate(work: SessionState) -> str:
     )
 
 
-def _elsewhere(work: SessionState, intent: AskFact) -> str:
-    """How a candidate is timed on a machine with a GPU; before there is one, how one is drafted."""
-    node: Node | None = None
+def _meant(work: SessionState, intent: AskFact) -> Node | None:
+    """The candidate that a question is about; None before there is one."""
     if intent.candidate == "current":
-        node = work.current
-    elif intent.candidate != "original" and work.tree.nodes:
-        node = work.node(intent.candidate)
+        return work.current
+    if intent.candidate != "original" and work.tree.nodes:
+        return work.node(intent.candidate)
+    return None
+
+
+def _elsewhere(work: SessionState, node: Node | None) -> str:
+    """How a candidate is timed on a machine with a GPU; before there is one, how one is drafted."""
     if node is None or not is_accepted(node):
         key, save, does = work.place.problem, "", "drafts, judges and times"
         words: tuple[str, ...] = ()
@@ -472,16 +480,47 @@ def _fusion(work: SessionState, node: Node) -> Reply:
 
 
 def _checked(verdict: Verdict) -> str:
-    """What the judge called it with."""
+    """What the judge called it with, and how often."""
     cases = verdict.cases
-    kinds = ", ".join(dict.fromkeys(case.distribution for case in cases))
-    labels = ", ".join(dict.fromkeys(case.label for case in cases))
     seeds = len({case.seed for case in cases})
-    sizes = "; ".join(dict.fromkeys(case.shapes for case in cases))
+    rows = (
+        ("sizes", Counter(case.shapes for case in cases), "; "),
+        ("values", Counter(case.distribution for case in cases), ", "),
+        ("also", Counter(also for case in cases for also in _beside(case)), ", "),
+    )
+    lines = [
+        f"{what}: " + between.join(f"{name} ({times})" for name, times in found.most_common())
+        for what, found, between in rows
+        if found
+    ]
+    return "\n".join(
+        [
+            f"{count(len(cases), 'call')} compared with fp64, {count(seeds, 'seed')}, precision "
+            f"{verdict.precision}, on {verdict.device}; in brackets how many of them.",
+            *lines,
+            f"That is testing, and no proof; {verdict.margin_text or 'it passed'}.",
+        ]
+    )
+
+
+def _beside(case: CaseResult) -> list[str]:
+    """What is said of a call behind its values, its seed and its sizes: `strided inputs`."""
+    _, _, behind = case.label.partition(case.shapes)
+    return list(filter(None, behind.split(", "))) if case.shapes else []
+
+
+def _at_its_size(work: SessionState, node: Node, verdict: Verdict) -> str:
+    """Whether the sizes that were given were themselves judged, or others in their place."""
+    given = [item.label for item in work.store.problem(problem_of(work.tree, node)).shape_sets]
+    judged = {case.shapes for case in verdict.cases}
+    left = [item for item in given if item not in judged]
+    if not left:
+        calls = sum(case.shapes in given for case in verdict.cases)
+        return f"yes: {count(calls, 'judged call')} had {'; '.join(given)} itself, and was right."
+    here = " Without a GPU large sizes are judged at smaller ones." if verdict.interpreted else ""
     return (
-        f"{count(len(cases), 'call')} compared with fp64, {count(seeds, 'seed')}, precision "
-        f"{verdict.precision}, on {verdict.device}.\nvalues: {kinds}\nsizes: {sizes}\n"
-        f"calls: {labels}\nThat is testing, and no proof; {verdict.margin_text or 'it passed'}."
+        f"right in all {count(len(verdict.cases), 'judged call')}, but none had "
+        f"{'; '.join(left)} itself.{here} Judged: {'; '.join(sorted(judged))}."
     )
 
 
@@ -541,6 +580,9 @@ def _noise(work: SessionState, node: Node) -> Reply:
     found = _speed(node)
     if not isinstance(found, TextReply) or not found.ok:
         return found
+    measured = node.profile is not None and node.profile.measurements
+    if not measured and not work.resolved.measurable:
+        return TextReply(text=f"{found.text}\n{_elsewhere(work, node)}")
     target = ("--target", work.target_name) if work.target_name else ()
     problem = work.store.problem(work.place.problem)
     command = on_problem("profile", problem, "--candidate", "fast.py", *target)
@@ -552,6 +594,32 @@ def _noise(work: SessionState, node: Node) -> Reply:
     return TextReply(
         text=f"{found.text}\nIn brackets stands the 95% interval; one that holds 1 is no speedup.\n"
         f"To time it once more: {again}"
+    )
+
+
+LAUNCH_TIME = re.compile(r"\blaunch\w*|\boverhead\b")
+A_LAUNCH = "us a launch"
+"""In what an estimate assumes."""
+
+
+def _with_launches(node: Node) -> Reply:
+    """Whether a time has its launches in it, and their share."""
+    name, profile = label(node.number), node.profile
+    if profile is None:
+        return not_possible(f"{name} has no time. 'run' takes one.")
+    host = "What the host takes to launch is not"
+    if profile.measurements:
+        found = profile.measurements[0]
+        return TextReply(
+            text=f"{name}: yes, on the device: {found.candidate.median_us:.3g} us is the time of "
+            f"a whole call there, launches ({found.launches}) and all. {host}: it hides behind the "
+            "flush of the L2."
+        )
+    share = next((item for item in profile.estimate.assumptions if A_LAUNCH in item), "")
+    told = f": {share}" if share else ""
+    return TextReply(
+        text=f"{name}: yes, its {profile.estimate.time_us:.3g} us (estimated) have the launches in "
+        f"them{told}. {host}."
     )
 
 

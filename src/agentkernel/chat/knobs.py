@@ -24,7 +24,7 @@ from agentkernel.chat.launches import (
     row_of,
     usual,
 )
-from agentkernel.chat.queries import not_possible
+from agentkernel.chat.queries import not_possible, of_another_target
 from agentkernel.chat.replies import PositionChanged, Reply, StepRan, TextReply
 from agentkernel.chat.requests import CandidateRef, Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
@@ -78,7 +78,7 @@ def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Rep
         if isinstance(moved, PositionChanged):
             return moved.evolve(text=_lines(note, moved.text))
         return moved
-    reply = actions.offer(work, HandWritten(found.source, "edited"), node.number, text)
+    reply = actions.offer(work, HandWritten(found.source, "wished"), node.number, text)
     if not isinstance(reply, StepRan):
         return reply
     told = (note, *found.told, *_of_the_block(work, node, reply, wishes))
@@ -126,10 +126,11 @@ def _of_the_block(
 
 
 def judged_before(work: SessionState, source: str) -> Node | None:
-    """The candidate of that very text, for the sizes in force."""
+    """The candidate of that very text, for the sizes in force. A time for another target is none
+    for the one in force."""
     for node in work.tree.nodes:
         same = node.verdict is not None and problem_of(work.tree, node) == work.place.problem
-        if same and node.candidate.source == source:
+        if same and node.candidate.source == source and not of_another_target(work, node):
             return node
     return None
 

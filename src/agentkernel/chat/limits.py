@@ -151,8 +151,9 @@ WHETHER = re.compile(
     r"\W*(?:(?:so|and|but|ok) )*(?:"
     r"(?:should|shall|must|do) (?:i|we) (?:(?:need|have) to )?(?:use|allow|try|enable|switch to"
     r"|go (?:for|with)|turn on) (?:tf32|bf16)"
-    r"|(?:would|will|does|could|can|is) (?:(?:using|allowing|enabling) )?(?:tf32|bf16) (?:also "
-    r"|really )?(?:be|help|make|speed|pay|matter|improve|gain|bring|worth|faster|better|a good)"
+    r"|(?:would|will|does|could|can|is) (?:(?:using|allowing|enabling) )?(?:tf32|bf16)"
+    r"(?: rounding| also| really)* (?:be|help|make|speed|pay|matter|improve|gain|bring|worth|faster"
+    r"|better|a good)"
     r"|is it (?:worth|better|faster) (?:it )?(?:to )?(?:us|allow|try|enabl)(?:e|ing|) "
     r"(?:tf32|bf16))\b[^,;]*",
     re.I,

@@ -18,6 +18,7 @@ from agentkernel.chat.language.question_words import BETTER_NOW, BYTES_MOVED
 from agentkernel.chat.language.questions import said
 from agentkernel.chat.overview import Notes, ask_explanation, explain
 from agentkernel.chat.replies import (
+    HAND,
     ClarificationNeeded,
     Cost,
     DiffOf,
@@ -519,16 +520,20 @@ def history(work: SessionState) -> Reply:
         lines.append(f"{step.number}. {step.text!r} from {label(step.base)}: {step.outcome}")
         for node in work.tree.nodes:
             if node.step == step.number:
-                name = node.candidate.strategy or node.candidate.coder
-                told = f"{outcome(attempt_of(node))}{_other_target(work, node)}"
+                name = HAND.get(node.origin) or node.candidate.strategy or node.candidate.coder
+                told = f"{outcome(attempt_of(node))}{_target(work, node)}"
                 lines.append(f"   {_marks(work, node)} {name}: {told}")
     return TextReply(text="\n".join(lines))
 
 
-def _other_target(work: SessionState, node: Node) -> str:
-    """The GPU that a time is for, where that is not the one in force."""
-    target = work.target_name
-    if node.profile is None or target is None or for_target(node, target):
+def of_another_target(work: SessionState, node: Node) -> bool:
+    """True where a candidate has a time, and none for the target in force."""
+    return node.profile is not None and not for_target(node, work.target_name)
+
+
+def _target(work: SessionState, node: Node) -> str:
+    """The GPU that a time is for, where some time of the session is not for the one in force."""
+    if node.profile is None or not any(of_another_target(work, item) for item in work.tree.nodes):
         return ""
     return f", for {node.profile.target}"
 

@@ -105,7 +105,12 @@ class Compared(Answer):
     verdict: str
 
 
-HAND = {"edited": "edited by hand", "pasted": "pasted"}
+HAND = {
+    "edited": "edited by hand",
+    "pasted": "pasted",
+    "wished": "changed as asked",
+    "judged anew": "judged anew",
+}
 """Who wrote a candidate that nobody drafted."""
 
 

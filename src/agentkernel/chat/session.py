@@ -201,7 +201,7 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
         case "thanks":
             return TextReply(text="Good to hear. Nothing was changed.")
         case "decline":
-            return TextReply(text="Nothing was waiting for an answer, and nothing was changed.")
+            return actions.declined(work)
         case _:
             assert_never(intent.name)
 
@@ -478,6 +478,7 @@ class Session:
         options, self._work.options = self._work.options, ()
         found = understand(text, context)
         chosen = pick_option(text, found, options)
+        known = None if isinstance(found, Understood) else limits.advice(self._work, text)
         match found:
             case _ if chosen is not None:
                 return self._all(chosen, text)
@@ -487,11 +488,12 @@ class Session:
                 return (TextReply(text="Nothing is done."),)
             case Understood():
                 return (*self._all(found.intents, text), *self._offered(found.offers))
+            case Ambiguous() | NotUnderstood() if known is not None:
+                return (known,)
             case Ambiguous():
                 return self._which(found.options, asked=found.asked)
             case NotUnderstood():
-                known = limits.advice(self._work, text)
-                return self._asked_of_model(text, found) if known is None else (known,)
+                return self._asked_of_model(text, found)
 
     def _offered(self, offers: tuple[Intent, ...]) -> tuple[Reply, ...]:
         """What a question is about, with the words that do it."""

@@ -7,14 +7,20 @@ from math import prod
 
 from agentkernel.chat import actions, figures
 from agentkernel.chat.figures import fastest_alike
-from agentkernel.chat.knobs import OPTIONS, AlreadySo, base_of, changed_by, judged_before
+from agentkernel.chat.knobs import (
+    OPTIONS,
+    AlreadySo,
+    base_of,
+    changed_by,
+    judged_before,
+)
 from agentkernel.chat.launches import NoChange
-from agentkernel.chat.queries import not_possible
+from agentkernel.chat.queries import not_possible, of_another_target
 from agentkernel.chat.replies import Compared, Reply
 from agentkernel.chat.requests import SetKnob, Sweep
 from agentkernel.chat.session_state import SessionState
-from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import Tree, contenders, fastest_of, label, return_to, stand_again
+from agentkernel.chat.steps import HandWritten, run_step
+from agentkernel.chat.tree import Node, Tree, contenders, fastest_of, label, return_to, stand_again
 from agentkernel.domain.formatting import count
 
 MOST = 16
@@ -22,8 +28,9 @@ MOST = 16
 
 
 def sweep(work: SessionState, intent: Sweep) -> Reply:
-    """Judge each combination that is another text, and compare all of them with the base. The
-    session stands where it stood, or at the one that is surely the fastest."""
+    """Judge each combination that is another text, and compare all of them with the base, each
+    with a time for the target in force. The session stands where it stood, or at the one that is
+    surely the fastest."""
     many = prod(len(axis.values) for axis in intent.axes)
     if many > MOST:
         return not_possible(f"That is {many} candidates, each judged. Expected at most {MOST}.")
@@ -32,6 +39,9 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
         return not_possible(note)
     before, columns = work.tree, dict[int, str]()
     refused = [note] if note else []
+    if of_another_target(work, base):
+        first, base = base, _judged_anew(work, base)
+        refused.append(_of_the_base(work, first, base))
     for values in product(*(sorted(axis.values) for axis in intent.axes)):
         wishes = tuple(
             SetKnob(knob=axis.knob, value=value, kernels=intent.kernels)
@@ -48,9 +58,11 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
             continue
         known = judged_before(work, source)
         if known is None:
-            actions.offer(work, HandWritten(source, "edited"), base.number, name)
+            actions.offer(work, HandWritten(source, "wished"), base.number, name)
             known = judged_before(work, source)
-        if known is not None:
+        if known is None:
+            refused.append(f"{name}: no time for {work.target_name}")
+        else:
             columns[known.number] = name
     work.tree = stand_again(work.tree, before)
     if columns.keys() <= {base.number}:
@@ -62,6 +74,23 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
     if len(alike) == 1 and alike[0].number != work.place.candidate:
         work.tree = return_to(work.tree, alike[0].number)
     return _table(work, columns, [_stands(work, before), *refused])
+
+
+def _judged_anew(work: SessionState, base: Node) -> Node:
+    """The same text with a time for the target in force, beside which others can stand."""
+    source = work.source(base.number)
+    known = judged_before(work, source)
+    if known is None:
+        text = f"{label(base.number)} for {work.target_name}"
+        run_step(work, text, given=HandWritten(source, "judged anew"), base=base.parent)
+        known = judged_before(work, source)
+    return known or base
+
+
+def _of_the_base(work: SessionState, first: Node, base: Node) -> str:
+    if first.number == base.number:
+        return f"{label(base.number)} has no time for {work.target_name}: its own is of another."
+    return f"{label(base.number)} is {label(first.number)}, judged anew for {work.target_name}."
 
 
 def _stands(work: SessionState, before: Tree) -> str:

@@ -19,8 +19,9 @@ from agentkernel.domain.errors import UserError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 
-Origin = Literal["drafted", "edited", "pasted"]
-"""Who wrote a candidate: a coder, the user in an editor, or the user into the session."""
+Origin = Literal["drafted", "edited", "pasted", "wished", "judged anew"]
+"""Who wrote a candidate: a coder, the user in an editor, or the user into the session. `wished` is
+another's text with a wish about its launch in it, `judged anew` another's for another target."""
 StepState = Literal["running", "done", "stopped", "failed"]
 """`running` is also what a kill leaves: such a step goes on when the session is opened again."""
 SettingValue = str | int | float | bool | None

@@ -376,8 +376,8 @@ INPUTS = (
     r"(?:inputs?|tensors?|activations?|arguments?|args?|data|values?|weights?|parameters?|params?)"
 )
 TAKES = (
-    r"(?:work|run|handle|support|accept|take|cope|hold|be (?:called|used|run|fed)|good|ok|okay|fine"
-    r"|valid|usable|right|safe|limited|restricted|compatible|judged|verified|made|meant|written)"
+    r"(?:do|work|run|handle|support|accept|take|cope|hold|be (?:called|used|run|fed)|good|ok|okay"
+    r"|fine|valid|usable|right|safe|limited|restricted|compatible|judged|verified|made|meant|written)"
 )
 TAKEN = r"(?:supported|accepted|handled|ok|okay|fine|allowed|possible|valid)"
 NOT_OF_DTYPES = (
@@ -422,14 +422,21 @@ ON_A_GPU = (
     rf"(?:gpus?\b|hardware\b|(?:gpu )?{MACHINE}\b)"
     rf"|\b(?:another|other|different|remote) (?:\w+ )?{MACHINE}\b|\bthere$|\bremotely\b|\bssh\b)"
 )
+FOR_REAL = (
+    r"\b(?:for real|really|properly|actually|truly|in (?:reality|earnest)|on real hardware)\b"
+)
 MEASURE_ELSEWHERE = (
-    r"^(?:(?:i|we|my|our|there)\b[^,.;:!?]*[,.;:!?]+ (?:and |so |but )*)?"
+    rf"^(?:please |can you |could you |now )*(?:measure|time|benchmark) {IT} {ON_A_GPU}"
+    r"(?: please)?$"
+    r"|^(?:(?:i|we|my|our|there)\b[^,.;:!?]*[,.;:!?]+ (?:and |so |but )*)?"
     r"(?:how (?:(?:do|can|could|would|should|might) (?:i|we|you|one)|(?:can|could) (?:it|this) be"
     r"|to)\b|(?:can|could|may) (?:i|we)\b"
     r"|is there (?:a|any|some) way\b|where (?:do|can|could) (?:i|we)\b)"
     rf"(?:.*\b(?:measure\w*|time|timed|benchmark\w*|profile|bench|run|test|try)\b.*{ON_A_GPU}"
     r"|.*\bget\b.*\b(?:real|actual|measured) (?:times?|timings?|numbers?|measurements?|figures?)\b"
     r"|.*\b(?:measure|time|benchmark) (?:it|this|c\d+)$"
+    rf"|.*\b(?:(?:measure|time|benchmark) {IT} (?:.* )?{FOR_REAL}"
+    rf"|{FOR_REAL} (?:measure|time|benchmark)\b)"
     r"|.*\bget (?:it|this|c\d+) (?:measured|timed|benchmarked)\b|.*\bget an? measurement\b"
     rf"|.*\b(?:use|reach|connect|point|attach)\b.*\b(?:remote (?:gpu|{MACHINE})|ssh"
     rf"|(?:on|to) another {MACHINE})\b)"
@@ -460,12 +467,24 @@ SAFE = (
     r"|enough|or not))*$"
 )
 """Whether a candidate may be trusted, which wants no list of calls."""
+AT_ITS_SIZE = (
+    rf"^(?:is|was|did (?:you|the judge)|have you) (?:{IT} )?(?:\w+ )?(?:correct|right|judged|tested"
+    rf"|verified|checked|test|judge|check|verify|run)(?: {IT})?(?: too| also)? (?:for|at|on|with) "
+    r"(?:exactly )?(?:the|my|our|its|that|this) (?:\w+ )?(?:sizes?|shapes?|dims?|dimensions?)\b"
+)
+"""Whether the sizes that were given are among those that were judged."""
+LAUNCH_IN_TIME = (
+    r"^(?:is|are|does|do|did|was|were)\b(?=.*\b(?:us|times?|estimates?|numbers?|figures?)\b).*"
+    r"\b(?:incl\w*|contain\w*|counted|count|part of)\b.*"
+    r"\b(?:launch\w*|overhead)\b"
+)
+"""Whether the launches are in a time."""
 BIGGER = (
     rf"^(?!.*\b(?:{SLOW_OR_FAST}|memory|blocks?|tiles?|grid|warps?|stages?|kernels?|takes?|time)\b)"
-    r"(?:what (?:would|will|does|do|happens?|about|if|changes?)|how (?:about|would|will|does|do)"
+    r"(?:what (?:would|will|does|do|happens?|about|of|if|changes?)|how (?:about|would|will|does|do)"
     rf"|(?:does|do|will|would|can|could|is) {IT}|with|on|for|at)\b.*"
     r"(?:\b(?:bigger|larger|smaller|longer|shorter|greater|wider|huge) (?:\w+ )?(?:inputs?|batch\w*"
-    r"|shapes?|sizes?|seq\w*|lengths?|tensors?|rows|images?|matri\w+|dim\w*)$"
+    r"|shapes?|sizes?|seq\w*|lengths?|tensors?|rows|images?|matri\w+|dim\w*)(?:,? say .*)?$"
     r"|\b(?:inputs?|batch\w*|shapes?|sizes?|seq\w*|lengths?|tensors?|rows)\b (?:\w+ ){0,3}?"
     r"(?:bigger|larger|smaller|longer|shorter|as (?:big|large|long|small)|doubl\w+|tripl\w+)\b)"
 )
@@ -572,6 +591,8 @@ CERTAIN: tuple[tuple[Fact, str], ...] = (
     ("holds", INPUTS_NOW),
     ("timing", ESTIMATE_MEANT),
     ("checked", SAFE),
+    ("checked", AT_ITS_SIZE),
+    ("timing", LAUNCH_IN_TIME),
 )
 """Questions whose words leave no doubt: how a kernel comes out of a model, which dtypes it takes,
 training with it, torch.compile around it, the inputs in force, what an estimate is. The facts tell
@@ -585,7 +606,8 @@ BETTER_NOW = (
 )
 """A question about what a step has brought, with nothing named to compare it with."""
 MAKE_BETTER = (
-    r"^(?:make (?:it|this|that|the kernel|the module)(?: even| much| still| a bit| a lot)* better"
+    r"^(?:make (?:it|this|that|the kernel|the module)(?: even| much| still| a bit| a lot| really)*"
+    r" (?:better|fast)"
     r"|improve (?:it|this|that|the kernel|the module)(?: further| more| again)?)$"
 )
 MEMORY_NEEDED = (

@@ -69,7 +69,7 @@ from agentkernel.chat.language.wishes import (
     read_wishes,
     two_meanings,
 )
-from agentkernel.chat.language.wording import for_target, wordings
+from agentkernel.chat.language.wording import for_target, spelt_out, wordings
 from agentkernel.chat.requests import (
     Ambiguous,
     Cannot,
@@ -389,8 +389,9 @@ def _understood(text: str, context: IntentContext) -> Understanding:
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
     again = read_follow_up(shown, context) or read_certain(shown)
+    again = again or read_certain(spelt_out(shown))
     if again:
-        return Understood(intents=again)
+        return Understood(intents=again, offers=_size_asked_about(again, shown, context))
     shown = for_target(shown, context.targets)
     rules = _first_readers(shown, context)
     if len(shown.split()) < FEW_WORDS and (isinstance(rules, Understood) or len(shown) < LETTERS):
@@ -398,6 +399,21 @@ def _understood(text: str, context: IntentContext) -> Understanding:
     asked = _without_explanations(shown, context)
     ranked = read_ranked(asked, context, _ranking())
     return _of_a_question(_decided(rules, ranked, context, asked), context, shown)
+
+
+SIZE_NAMED = Pattern(r"^what .*\b(?:bigger|larger|smaller|longer|shorter)\b.*\bsay (.*\d.*)$")
+
+
+def _size_asked_about(
+    asked: Sequence[Intent], shown: str, context: IntentContext
+) -> tuple[Intent, ...]:
+    """The size that a question about other sizes names: "... bigger inputs, say 100000 rows"."""
+    named = SIZE_NAMED.match(shown.lower().rstrip(" ?."))
+    if named is None or any(item.name != "fact" for item in asked):
+        return ()
+    read = _first_readers(f"for {named[1]}", context)
+    sizes = isinstance(read, Understood) and all(item.name == "shapes" for item in read.intents)
+    return read.intents if isinstance(read, Understood) and sizes else ()
 
 
 def _without_explanations(shown: str, context: IntentContext) -> str:

@@ -20,8 +20,13 @@ SHORTHAND = (
     (r"\b(how|where|why|what)'d\b", r"\1 did"),
     (r"\bwhy's\b", "why is"),
 )
-SPELT = ("show", "triton", "code", "kernel", "candidate", "compile", "profile", "source")
+SPELT = (
+    "show", "triton", "code", "kernel", "candidate", "compile", "profile", "source", "fast",
+    "faster", "block", "blocks", "launch", "launches", "measure",
+)  # fmt: skip
 """Words that are looked for where one is misspelt by a letter or two."""
+MEANT = ("lock", "measured", "measures")
+"""Words that are near one of them and are meant as they stand."""
 NEAR = 0.88
 BEFORE = re.compile(
     r"^(?:(?:no wait|wait|hold on|hmm+|oh|ok(?:ay)?|sorry|actually)[, ]+|nah[, ]+(?=go |back"
@@ -73,7 +78,7 @@ def spelt_out(text: str) -> str:
 @lru_cache(2**10)
 def _spelt(word: str) -> str:
     lower = word.lower()
-    if not lower.isalpha() or len(lower) < 4 or lower in SPELT:
+    if not lower.isalpha() or len(lower) < 4 or lower in (*SPELT, *MEANT):
         return word
     turned = next((known for known in SPELT if sorted(known) == sorted(lower)), None)
     return turned or next(iter(difflib.get_close_matches(lower, SPELT, 1, NEAR)), word)
