@@ -180,8 +180,9 @@ def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
         shown = ", ".join(names[:SHOWN_JOBS])
         if len(names) > SHOWN_JOBS:
             shown += f" and {len(names) - SHOWN_JOBS} more"
-        again = items[0].again if len(items) == 1 else len(items)
-        lines.append((shown, f"{why}; done again {again}×"))
+        losses = max(len(items), *(item.again for item in items))
+        total = f" ({losses} times in all)" if losses > len(names) else ""
+        lines.append((shown, f"{why}{total}"))
     return lines
 
 

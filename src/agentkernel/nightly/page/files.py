@@ -39,6 +39,7 @@ from agentkernel.nightly.page.figures import (
     dropped_text,
     form_time_us,
     mean_ratio,
+    lost_text,
     merged_regions,
     model_costs,
     region_label,
@@ -283,7 +284,10 @@ def markdown(night: NightlyRun, comparison: Comparison) -> str:
     for basis in ("measured", "estimated"):
         lines += _models(night, basis)
     merged = merged_regions(night).words
-    return "\n".join([*lines, *((merged, "") if merged else ()), budget_words(night), ""])
+    lines += [merged, ""] if merged else []
+    lost = [f"- {cell(jobs)}: {cell(why)}" for jobs, why in lost_text(night.lost)]
+    lines += ["**Jobs that were cut off**", *lost, ""] if lost else []
+    return "\n".join([*lines, budget_words(night), ""])
 
 
 def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:

@@ -49,6 +49,7 @@ from agentkernel.nightly.scheduler.region_outcomes import (
 )
 from agentkernel.tools.own_files import LIVE
 
+from agentkernel.tools.run_store import run_folders
 
 class RegionQueue:
     """The regions of an `order` as they wait, run and are decided.
@@ -163,6 +164,8 @@ is left."""
 MOST_TURNS_MORE = 2
 """So often a region goes on that its part of the budget has ended without a kernel."""
 HELD_KERNELS = 256
+ENDED_UNDER_WAY = "the night was ended in the middle of it"
+"""Why a job of an earlier call was lost, until it is taken up again."""
 """Kernels that several models share are not read again for each; all of them would be too many."""
 
 
@@ -232,6 +235,7 @@ class Scheduler:
             known = self._answered(job)
             if known is None:
                 self.changed()
+                self._take_up(job)
                 return job
             self._apply(job, known)
 
@@ -248,6 +252,7 @@ class Scheduler:
     def lost(self, job: Job, why: str, again: int) -> None:
         """Its worker was lost."""
         self.lost_jobs.append(LostJob(job=job.name, why=why, again=again))
+        why = f"{why}; {_continuation(job)}"
         self.changed()
 
     # What the night is at.
@@ -403,6 +408,13 @@ class Scheduler:
     # How an answer is taken in.
 
     def _answered(self, job: Job) -> Answer | None:
+    def _take_up(self, job: Job) -> None:
+        """Say what becomes of a job that an earlier call was ended in the middle of."""
+        for index, lost in enumerate(self.lost_jobs):
+            if lost.job == job.name and lost.why == ENDED_UNDER_WAY:
+                why = f"{ENDED_UNDER_WAY}; {_continuation(job)}"
+                self.lost_jobs[index] = lost.evolve(why=why)
+
         text = self.kernel_store.job(job.key)
         if text is None:
             return self._cuts.known(job) if isinstance(job, CutJob) else None
@@ -495,5 +507,12 @@ class Scheduler:
 def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
     """The use on which a kernel is drafted, or a `known` one judged: its operands' names count."""
     if known is None:
+def _continuation(job: Job) -> str:
+    """How a job goes on that was lost: a draft where its run stopped, if it had begun one."""
+    if isinstance(job, KernelJob) and job.known is None and run_folders(Path(job.runs)):
+        return "went on from its run folder"
+    return "begun again"
+
+
         return region.uses[0]
     return next((use for use in region.uses if use.parameters == known.parameters), None)
