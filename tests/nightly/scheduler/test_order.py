@@ -60,6 +60,7 @@ class Night:
         ranking = Ranking(merge_cuts, WorkOrder, budget_of)
         self.scheduler = Scheduler(request, store, ranking, clock=lambda: self.now)
         self.jobs: list[tuple[str, int]] = []
+        self.compared: list[EndToEndJob] = []
 
     def run(self, needed: dict[str, float]) -> None:
         """`needed`: seconds by name that a region's kernel takes in all."""
@@ -69,6 +70,7 @@ class Night:
                 cut = ModelCut(model="m", basis="estimated", time_us=100.0, regions=self.regions)
                 self.scheduler.done(job, CutDone(cut=cut))
             elif isinstance(job, EndToEndJob):
+                self.compared.append(job)
                 self.scheduler.done(job, answered(job))
             else:
                 self.scheduler.done(job, self._kernel(job, needed, spent))
@@ -123,6 +125,15 @@ def test_without_time_left_its_answer_stands_and_the_small_ones_are_there(tmp_pa
     assert night.status() == {"dcale_norm": "new", "attention": "new", "block": "kept"}
     assert night.now <= 240.0
     assert "m" in night.scheduler.rows, "the model is compared all the same"
+
+
+def test_a_model_without_kernels_says_that_the_time_was_over(tmp_path: Path) -> None:
+    with Library(tmp_path / "library.sqlite") as store:
+        night = Night(tmp_path, 60.0, store, (region("complete", "", 1.0, 60), NORM))
+        night.run({"complete": 5000.0, "dcale_norm": 5000.0})
+    assert set(night.status().values()) == {"kept"}
+    (asked,) = night.compared
+    assert asked.no_whole == asked.cut_short == "cut short: drafted; the time limit was over"
 
 
 def test_the_seconds_of_an_earlier_night_are_better_than_a_guess(tmp_path: Path) -> None:

@@ -168,6 +168,10 @@ DTYPES = {
 }
 
 
+CUT_SHORT = "cut short: "
+"""Before why a region has no kernel, where the time was over before that could be known."""
+
+
 def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
     """What was lost and why, one line a reason: a night that is killed again and again has many of
     the same."""

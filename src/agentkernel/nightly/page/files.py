@@ -33,13 +33,14 @@ from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
     BASELINES,
+    CUT_SHORT,
     MergedRegions,
     ModelCost,
     caption,
     dropped_text,
     form_time_us,
-    mean_ratio,
     lost_text,
+    mean_ratio,
     merged_regions,
     model_costs,
     region_label,
@@ -307,7 +308,7 @@ def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
     notes = [
         f"- {cell(row.name)}: {cell('; '.join([*filter(None, [row.why]), *dropped_text(row)]))}"
         for row in rows[:MOST_MODELS]
-        if row.left_out or row.form == "one-region"
+        if row.left_out or row.form == "one-region" or CUT_SHORT in row.why
     ]
     yield from ((*notes, "") if notes else ())
     if len(rows) > MOST_MODELS:

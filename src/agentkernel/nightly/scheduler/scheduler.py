@@ -45,11 +45,12 @@ from agentkernel.nightly.scheduler.region_outcomes import (
     missing_whole,
     outcome_of,
     placements,
+    time_over,
     uses_by_model,
 )
 from agentkernel.tools.own_files import LIVE
-
 from agentkernel.tools.run_store import run_folders
+
 
 class RegionQueue:
     """The regions of an `order` as they wait, run and are decided.
@@ -163,9 +164,9 @@ ROOM = 3.0
 is left."""
 MOST_TURNS_MORE = 2
 """So often a region goes on that its part of the budget has ended without a kernel."""
-HELD_KERNELS = 256
 ENDED_UNDER_WAY = "the night was ended in the middle of it"
 """Why a job of an earlier call was lost, until it is taken up again."""
+HELD_KERNELS = 256
 """Kernels that several models share are not read again for each; all of them would be too many."""
 
 
@@ -234,8 +235,8 @@ class Scheduler:
             self.running[job.key] = job
             known = self._answered(job)
             if known is None:
-                self.changed()
                 self._take_up(job)
+                self.changed()
                 return job
             self._apply(job, known)
 
@@ -251,8 +252,8 @@ class Scheduler:
 
     def lost(self, job: Job, why: str, again: int) -> None:
         """Its worker was lost."""
-        self.lost_jobs.append(LostJob(job=job.name, why=why, again=again))
         why = f"{why}; {_continuation(job)}"
+        self.lost_jobs.append(LostJob(job=job.name, why=why, again=again))
         self.changed()
 
     # What the night is at.
@@ -365,7 +366,8 @@ class Scheduler:
         """Why no draft is begun; None where one is."""
         left = self.left_s()
         if left is not None and left < LEAST_S:
-            return RegionOutcome(status="unreached", reason="the budget was spent before it")
+            reason = "the budget was spent before it"
+            return RegionOutcome(status="unreached", reason=reason, cut_short=True)
         known = self._known.nothing(job)
         if known is None:
             return None
@@ -403,11 +405,9 @@ class Scheduler:
             kernels=kernels,
             parameters=parameters,
             no_whole=missing_whole(cut, uses, self.decided),
+            cut_short="" if kernels else time_over(uses, self.decided),
         )
 
-    # How an answer is taken in.
-
-    def _answered(self, job: Job) -> Answer | None:
     def _take_up(self, job: Job) -> None:
         """Say what becomes of a job that an earlier call was ended in the middle of."""
         for index, lost in enumerate(self.lost_jobs):
@@ -415,6 +415,9 @@ class Scheduler:
                 why = f"{ENDED_UNDER_WAY}; {_continuation(job)}"
                 self.lost_jobs[index] = lost.evolve(why=why)
 
+    # How an answer is taken in.
+
+    def _answered(self, job: Job) -> Answer | None:
         text = self.kernel_store.job(job.key)
         if text is None:
             return self._cuts.known(job) if isinstance(job, CutJob) else None
@@ -504,9 +507,6 @@ class Scheduler:
         return self.question.key_of(region, self.gpu)
 
 
-def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
-    """The use on which a kernel is drafted, or a `known` one judged: its operands' names count."""
-    if known is None:
 def _continuation(job: Job) -> str:
     """How a job goes on that was lost: a draft where its run stopped, if it had begun one."""
     if isinstance(job, KernelJob) and job.known is None and run_folders(Path(job.runs)):
@@ -514,5 +514,8 @@ def _continuation(job: Job) -> str:
     return "begun again"
 
 
+def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
+    """The use on which a kernel is drafted, or a `known` one judged: its operands' names count."""
+    if known is None:
         return region.uses[0]
     return next((use for use in region.uses if use.parameters == known.parameters), None)
