@@ -142,7 +142,7 @@ def test_what_was_left_out_for_its_outputs_is_told_apart_from_what_did_not_help(
 
 def test_the_comment_says_what_was_cut_off_and_which_model_the_time_limit_cut_short() -> None:
     why = "cut short: 56344a5fe6 was drafted; the time limit of 48 s was over before it was judged"
-    ended = "the night was ended in the middle of it; went on from its run folder"
+    ended = "the night was ended in the middle of it; went on from the run folder"
     lost = tuple(LostJob(job=f"draft {name}", why=ended) for name in ("GatedMLP", "TinyLM"))
     found = with_model(night(), "bert-base", lambda row: row.evolve(why=why)).evolve(lost=lost)
     lines = markdown(found, compare_nights(None, found)).splitlines()

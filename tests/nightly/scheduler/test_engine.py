@@ -308,7 +308,7 @@ def test_the_clock_counts_to_the_interruption(
     assert night.wall_s >= clocks[-1]
     (lost,) = night.lost
     assert lost.job.startswith("draft one")
-    assert lost.why == f"{ENDED_UNDER_WAY}; went on from its run folder"
+    assert lost.why == f"{ENDED_UNDER_WAY}; went on from the run folder"
 
 
 def test_a_night_that_its_machine_ends_keeps_its_clock(tmp_path: Path) -> None:

@@ -108,6 +108,23 @@ def test_what_is_cheap_for_its_gain_begins(tmp_path: Path) -> None:
     assert [name for name, _ in night.jobs] == ["dcale_norm", "complete"]
 
 
+def test_what_does_not_fit_its_part_of_the_budget_waits_and_what_lies_in_it_comes_in(
+    tmp_path: Path,
+) -> None:
+    model = region("complete", "", 1.0, 60).evolve(ops=("aten.linear", "aten.add"))
+    large = BLOCK.evolve(device_ops=12, ops=("aten.linear",))
+    small = region("dcale_norm", "norm", 0.01, 5)
+    needed = {"complete": WHOLE_S, "block": 600.0, "attention": 60.0, "dcale_norm": 20.0}
+    with Library(tmp_path / "library.sqlite") as store:
+        night = Night(tmp_path, 400.0, store, (model, large, INNER, small))
+        night.run(needed)
+        alone = Night(tmp_path / "alone", 400.0, store, (model,))
+        alone.run(needed)
+    assert [name for name, _ in night.jobs][:2] == ["attention", "dcale_norm"]
+    assert {name for name, _ in night.jobs} >= {"complete"}, "it has what is left"
+    assert alone.jobs[0] == ("complete", 0), "nothing else waits"
+
+
 def test_a_large_region_is_put_back_and_goes_on_where_time_is_left(tmp_path: Path) -> None:
     with Library(tmp_path / "library.sqlite") as store:
         night = Night(tmp_path, 1000.0, store)
