@@ -177,6 +177,17 @@ def test_a_model_without_a_kernel_for_the_whole_says_why_in_one_line() -> None:
     assert (row.form, row.why) == ("regions", "not as one region: it runs 80 ops")
 
 
+def test_what_the_time_limit_cut_short_is_the_first_cause() -> None:
+    why = "cut short: 56344a5fe6 was drafted; the time limit was over before it was judged"
+    alone = job({}, why).evolve(cut_short=why)
+    assert estimated_row(alone).why == why
+    assert checked_row(alone, Oracle(Source()), Clock()).why == why
+    useless = {"norm": NORM.evolve(time_us=90.0)}
+    assert estimated_row(job(useless, why)).why == (
+        f"not as one region: {why}; no kernel is estimated to save anything"
+    )
+
+
 def row_estimated(
     patch: pytest.MonkeyPatch, norm_us: float, whole_us: float, wrong: str = ""
 ) -> ModelRow:

@@ -116,7 +116,7 @@ def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     return row.evolve(
         basis="measured",
         form=form,
-        why=measured_choice(took, job.no_whole or failed.get("one-region")),
+        why=job.cut_short or measured_choice(took, job.no_whole or failed.get("one-region")),
         timings=took.timings,
         failed=failed,
         vs_eager=SAME if form == "eager" else took.ratio(form, "eager"),
@@ -205,7 +205,7 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
     return described_row(job, choices.get(form, {}), verdict).evolve(
         basis="estimated",
         form=form,
-        why=estimated_choice(forms_us, job.no_whole),
+        why=job.cut_short or estimated_choice(forms_us, job.no_whole),
         failed=failed,
         estimated_eager_us=eager_us,
         estimated_us=time_us,
@@ -218,7 +218,8 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
 def estimated_choice(forms_us: Mapping[Form, float], no_whole: str) -> str:
     """Whether the model is estimated to run faster as a single region; else why it does not."""
     if not forms_us:
-        return f"no kernel is estimated to save anything{f'; {no_whole}' if no_whole else ''}"
+        whole = f"not as one region: {no_whole}; " if no_whole else ""
+        return f"{whole}no kernel is estimated to save anything"
     if "one-region" not in forms_us:
         return f"not as one region: {no_whole or 'its kernel is estimated to save nothing'}"
     if "regions" not in forms_us:

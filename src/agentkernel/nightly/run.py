@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
-from agentkernel.domain.errors import RunBusy
+from agentkernel.domain.errors import AgentKernelError, RunBusy
 from agentkernel.domain.nightly import LostJob, ModelRow, NightlyRun, RegionRow, Zoo
 from agentkernel.domain.region import Basis, Region
 from agentkernel.domain.settings import Settings
@@ -29,7 +30,7 @@ from agentkernel.nightly.scheduler.jobs import (
     relevant_settings,
 )
 from agentkernel.nightly.scheduler.region_outcomes import RegionOutcome
-from agentkernel.nightly.scheduler.scheduler import Scheduler
+from agentkernel.nightly.scheduler.scheduler import ENDED_UNDER_WAY, Scheduler
 from agentkernel.storage.files import explain_write_failure, make_folder, open_append
 
 
@@ -121,7 +122,8 @@ def _row(region: Region, decided: RegionOutcome) -> RegionRow:
 
 OPENED = "opened"
 """Kind of the record of a night that has begun."""
-ENDED_UNDER_WAY = "the night was ended in the middle of it"
+NOTED_EVERY_S = 5.0
+"""Seconds between two notes of a night's clock: what a kill may take off it."""
 Watch = Callable[[Scheduler], None]
 Report = Callable[[NightlyRun], int | None]
 """What is made of a finished night, and the exit code that it comes to (None: nobody compared)."""
@@ -199,15 +201,17 @@ def run_night(
         opened = _open(wanted, night_store)
         scheduler = _scheduler(wanted, opened, night_store, engine, ranking)
 
+        noting = threading.Lock()  # an older note never replaces a newer one
+
         def note(finished: bool = False) -> None:
-            running = {job.key: job.name for job in scheduler.running.values()}
-            marker = opened.evolve(
-                wall_s=round(scheduler.wall_s, 3),
-                running=running,
-                lost=tuple(scheduler.lost_jobs),
-                finished=finished,
-            )
-            night_store.save_job(_marker(wanted), OPENED, marker.model_dump_json())
+            with noting:
+                marker = opened.evolve(
+                    wall_s=round(scheduler.wall_s, 3),
+                    running={job.key: job.name for job in list(scheduler.running.values())},
+                    lost=tuple(scheduler.lost_jobs),
+                    finished=finished,
+                )
+                night_store.save_job(_marker(wanted), OPENED, marker.model_dump_json())
 
         def changed() -> None:
             note()
@@ -215,17 +219,18 @@ def run_night(
 
         scheduler.changed = changed
         changed()
-        engine.run(scheduler, work)
-        night = night_of(
-            scheduler,
-            zoo=wanted.zoo.name,
-            zoo_sha256=wanted.zoo_sha256,
-            started=opened.started,
-            finished=now(),
-            versions=wanted.versions,
-        )
-        night_store.save_night(night.evolve(finished=None))
-        night_store.save_night(night, report(night))
+        with _clock_noted(note):
+            engine.run(scheduler, work)
+            night = night_of(
+                scheduler,
+                zoo=wanted.zoo.name,
+                zoo_sha256=wanted.zoo_sha256,
+                started=opened.started,
+                finished=now(),
+                versions=wanted.versions,
+            )
+            night_store.save_night(night.evolve(finished=None))
+            night_store.save_night(night, report(night))
         note(finished=True)
         return night
 
@@ -270,6 +275,28 @@ def _open(wanted: NightOptions, night_store: NightStore) -> NightMarker:
     moment = datetime.now(UTC)
     name = f"{moment:%Y%m%d-%H%M%S}-{sha256_text(f'{moment.isoformat()} {wanted.key}')[:4]}"
     return NightMarker(id=name, started=moment.isoformat(timespec="seconds"))
+
+
+@contextmanager
+def _clock_noted(note: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile `note` is called every few seconds, for jobs take minutes, and once more at the
+    end, whatever brought it: the next call's clock goes on from there."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(NOTED_EVERY_S):
+            with suppress(AgentKernelError):  # the next answer meets it too, and is told
+                note()
+
+    thread = threading.Thread(target=keep, name="night-clock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(AgentKernelError):  # what ended the night is told, not this
+            note()
 
 
 def _marker(wanted: NightOptions) -> str:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from agentkernel.domain.errors import RunNotFound
-from agentkernel.domain.nightly import NightlyRun
+from agentkernel.domain.nightly import LostJob, NightlyRun
 from agentkernel.nightly.page.comparison import compare_nights
 from agentkernel.nightly.page.figures import merged_regions, model_costs
 from agentkernel.nightly.page.files import junit_xml, markdown, read_night_file, write_night
@@ -138,6 +138,19 @@ def test_what_was_left_out_for_its_outputs_is_told_apart_from_what_did_not_help(
     assert rows["bert-base"]["dropped"] == "d"
     assert rows["bert-base"]["left_out"].startswith("a: gate 3: error 0.5; b: ")
     assert (rows["llama-8l"]["dropped"], rows["llama-8l"]["left_out"]) == ("e", "")
+
+
+def test_the_comment_says_what_was_cut_off_and_which_model_the_time_limit_cut_short() -> None:
+    why = "cut short: 56344a5fe6 was drafted; the time limit of 48 s was over before it was judged"
+    ended = "the night was ended in the middle of it; went on from the run folder"
+    lost = tuple(LostJob(job=f"draft {name}", why=ended) for name in ("GatedMLP", "TinyLM"))
+    found = with_model(night(), "bert-base", lambda row: row.evolve(why=why)).evolve(lost=lost)
+    lines = markdown(found, compare_nights(None, found)).splitlines()
+    assert f"- bert-base: {why}" in lines
+    place = lines.index("**Jobs that were cut off**")
+    assert lines[place + 1] == f"- draft GatedMLP, draft TinyLM: {ended}"
+    whole = markdown(night().evolve(lost=()), compare_nights(None, night()))
+    assert "cut" not in whole
 
 
 def test_a_quiet_night_says_so() -> None:

@@ -60,6 +60,7 @@ class Night:
         ranking = Ranking(merge_cuts, WorkOrder, budget_of)
         self.scheduler = Scheduler(request, store, ranking, clock=lambda: self.now)
         self.jobs: list[tuple[str, int]] = []
+        self.compared: list[EndToEndJob] = []
 
     def run(self, needed: dict[str, float]) -> None:
         """`needed`: seconds by name that a region's kernel takes in all."""
@@ -69,6 +70,7 @@ class Night:
                 cut = ModelCut(model="m", basis="estimated", time_us=100.0, regions=self.regions)
                 self.scheduler.done(job, CutDone(cut=cut))
             elif isinstance(job, EndToEndJob):
+                self.compared.append(job)
                 self.scheduler.done(job, answered(job))
             else:
                 self.scheduler.done(job, self._kernel(job, needed, spent))
@@ -106,6 +108,23 @@ def test_what_is_cheap_for_its_gain_begins(tmp_path: Path) -> None:
     assert [name for name, _ in night.jobs] == ["dcale_norm", "complete"]
 
 
+def test_what_does_not_fit_its_part_of_the_budget_waits_and_what_lies_in_it_comes_in(
+    tmp_path: Path,
+) -> None:
+    model = region("complete", "", 1.0, 60).evolve(ops=("aten.linear", "aten.add"))
+    large = BLOCK.evolve(device_ops=12, ops=("aten.linear",))
+    small = region("dcale_norm", "norm", 0.01, 5)
+    needed = {"complete": WHOLE_S, "block": 600.0, "attention": 60.0, "dcale_norm": 20.0}
+    with Library(tmp_path / "library.sqlite") as store:
+        night = Night(tmp_path, 400.0, store, (model, large, INNER, small))
+        night.run(needed)
+        alone = Night(tmp_path / "alone", 400.0, store, (model,))
+        alone.run(needed)
+    assert [name for name, _ in night.jobs][:2] == ["attention", "dcale_norm"]
+    assert {name for name, _ in night.jobs} >= {"complete"}, "it has what is left"
+    assert alone.jobs[0] == ("complete", 0), "nothing else waits"
+
+
 def test_a_large_region_is_put_back_and_goes_on_where_time_is_left(tmp_path: Path) -> None:
     with Library(tmp_path / "library.sqlite") as store:
         night = Night(tmp_path, 1000.0, store)
@@ -123,6 +142,15 @@ def test_without_time_left_its_answer_stands_and_the_small_ones_are_there(tmp_pa
     assert night.status() == {"dcale_norm": "new", "attention": "new", "block": "kept"}
     assert night.now <= 240.0
     assert "m" in night.scheduler.rows, "the model is compared all the same"
+
+
+def test_a_model_without_kernels_says_that_the_time_was_over(tmp_path: Path) -> None:
+    with Library(tmp_path / "library.sqlite") as store:
+        night = Night(tmp_path, 60.0, store, (region("complete", "", 1.0, 60), NORM))
+        night.run({"complete": 5000.0, "dcale_norm": 5000.0})
+    assert set(night.status().values()) == {"kept"}
+    (asked,) = night.compared
+    assert asked.no_whole == asked.cut_short == "cut short: drafted; the time limit was over"
 
 
 def test_the_seconds_of_an_earlier_night_are_better_than_a_guess(tmp_path: Path) -> None:

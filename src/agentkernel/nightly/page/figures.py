@@ -168,6 +168,10 @@ DTYPES = {
 }
 
 
+CUT_SHORT = "cut short: "
+"""Before why a region has no kernel, where the time was over before that could be known."""
+
+
 def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
     """What was lost and why, one line a reason: a night that is killed again and again has many of
     the same."""
@@ -180,8 +184,9 @@ def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
         shown = ", ".join(names[:SHOWN_JOBS])
         if len(names) > SHOWN_JOBS:
             shown += f" and {len(names) - SHOWN_JOBS} more"
-        again = items[0].again if len(items) == 1 else len(items)
-        lines.append((shown, f"{why}; done again {again}×"))
+        losses = max(len(items), *(item.again for item in items))
+        total = f" ({losses} times in all)" if losses > len(names) else ""
+        lines.append((shown, f"{why}{total}"))
     return lines
 
 

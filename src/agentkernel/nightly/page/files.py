@@ -33,11 +33,13 @@ from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
     BASELINES,
+    CUT_SHORT,
     MergedRegions,
     ModelCost,
     caption,
     dropped_text,
     form_time_us,
+    lost_text,
     mean_ratio,
     merged_regions,
     model_costs,
@@ -283,7 +285,10 @@ def markdown(night: NightlyRun, comparison: Comparison) -> str:
     for basis in ("measured", "estimated"):
         lines += _models(night, basis)
     merged = merged_regions(night).words
-    return "\n".join([*lines, *((merged, "") if merged else ()), budget_words(night), ""])
+    lines += [merged, ""] if merged else []
+    lost = [f"- {cell(jobs)}: {cell(why)}" for jobs, why in lost_text(night.lost)]
+    lines += ["**Jobs that were cut off**", *lost, ""] if lost else []
+    return "\n".join([*lines, budget_words(night), ""])
 
 
 def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
@@ -303,7 +308,7 @@ def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
     notes = [
         f"- {cell(row.name)}: {cell('; '.join([*filter(None, [row.why]), *dropped_text(row)]))}"
         for row in rows[:MOST_MODELS]
-        if row.left_out or row.form == "one-region"
+        if row.left_out or row.form == "one-region" or CUT_SHORT in row.why
     ]
     yield from ((*notes, "") if notes else ())
     if len(rows) > MOST_MODELS:

@@ -98,7 +98,8 @@ class EndToEndJob(Frozen):
     """Put the kernels into a model, check its outputs and time its forms.
 
     `kernels` and `parameters` are by the submodule's path; the kernel at "" stands for the whole
-    model, `no_whole` says why there is none. A `target` of None is the local GPU.
+    model, `no_whole` says why there is none. Where there are none at all, `cut_short` says what the
+    time limit ended. A `target` of None is the local GPU.
     """
 
     kind: Literal["whole"] = "whole"
@@ -110,6 +111,7 @@ class EndToEndJob(Frozen):
     kernels: dict[str, Kernel] = Field(default_factory=dict)
     parameters: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     no_whole: str = ""
+    cut_short: str = ""
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from agentkernel.nightly.library.rows import (
     OTHER_SIGNATURE,
     OTHER_SOURCE,
 )
-from agentkernel.nightly.page.figures import SINCE, kernel_ratio
+from agentkernel.nightly.page.figures import CUT_SHORT, SINCE, kernel_ratio
 from agentkernel.nightly.scheduler.jobs import (
     CutDone,
     CutJob,
@@ -54,6 +54,8 @@ class RegionOutcome:
     parent: str | None = None
     run: str | None = None
     seconds: float = 0.0
+    cut_short: bool = False
+    """The time was over before it was known whether there is a kernel."""
 
 
 class Placement(NamedTuple):
@@ -90,7 +92,9 @@ class FailedKernels:
             return what
         after = f"{SINCE}{what.status}" + (f" ({what.reason})" if what.reason else "")
         parent = self.parents.get(signature)
-        return replace(what, status="withdrawn", reason=f"{cause}{after}", parent=parent)
+        return replace(
+            what, status="withdrawn", reason=f"{cause}{after}", parent=parent, cut_short=False
+        )
 
 
 def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
@@ -109,6 +113,7 @@ def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
         parent=None if answer.status == "reused" else job.parent,
         run=answer.run,
         seconds=answer.seconds,
+        cut_short=answer.resumable,
     )
 
 
@@ -143,11 +148,22 @@ def missing_whole(
     whole = next((item.signature for item in uses if not item.use.path), None)
     found = decided.get(whole or "")
     if found is not None:
-        return "" if found.sha256 is not None else f"{found.status}: {found.reason}"
+        return "" if found.sha256 is not None else _why_none(found)
     if whole is not None:
         return "it takes too little of the time, or has no headroom"
     refused = (item.reason for item in cut.refused if not item.path)
     return next(refused, "one of its submodules computes the same")
+
+
+def time_over(uses: Sequence[Placement], decided: Mapping[str, RegionOutcome]) -> str:
+    """Why a model without kernels may have some with more time: of its `uses` the first that was
+    cut short; "" where none was."""
+    found = (decided.get(item.signature) for item in uses)
+    return next((_why_none(item) for item in found if item is not None and item.cut_short), "")
+
+
+def _why_none(found: RegionOutcome) -> str:
+    return f"{CUT_SHORT if found.cut_short else f'{found.status}: '}{found.reason}"
 
 
 def is_as_signed(kernel: Kernel, answer_json: str) -> bool:

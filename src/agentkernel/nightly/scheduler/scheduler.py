@@ -45,17 +45,19 @@ from agentkernel.nightly.scheduler.region_outcomes import (
     missing_whole,
     outcome_of,
     placements,
+    time_over,
     uses_by_model,
 )
 from agentkernel.tools.own_files import LIVE
+from agentkernel.tools.run_store import run_folders
 
 
 class RegionQueue:
     """The regions of an `order` as they wait, run and are decided.
 
     What `is_known` comes first, for it costs little; then what saves most of the models' time for a
-    second of the night's, by the `seconds` that a draft takes. Each step takes time in the
-    logarithm of what waits and in what an answer changes.
+    second of the night's, by the `seconds` that a draft takes; last what was postponed. Each step
+    takes time in the logarithm of what waits and in what an answer changes.
     """
 
     def __init__(
@@ -68,7 +70,8 @@ class RegionQueue:
         self._is_known = is_known
         self._seconds = seconds
         self._known: set[str] = set()
-        self._queue: list[tuple[bool, float, str, int]] = []
+        self._last: set[str] = set()
+        self._queue: list[tuple[bool, bool, float, str, int]] = []
         self._waiting: dict[str, tuple[int, Region]] = {}
         """With the number of its entry in the queue: an older one counts for nothing."""
         self._pushed = 0
@@ -98,7 +101,7 @@ class RegionQueue:
     def take(self) -> Region | None:
         """The next region, which does not wait any more; None where none waits."""
         while self._queue:
-            _, _, signature, number = heapq.heappop(self._queue)
+            *_, signature, number = heapq.heappop(self._queue)
             waiting = self._waiting.get(signature)
             if waiting is not None and waiting[0] == number:
                 return self._leave(signature)
@@ -113,6 +116,18 @@ class RegionQueue:
         """Nothing is known of it yet: what lies in it comes in meanwhile, and it stays open."""
         for region in self._order.answered(signature, False):
             self._take_in(region)
+
+    def postpone(self, region: Region) -> bool:
+        """It waits behind all others, and what lies in it comes in meanwhile. False where it did
+        so before, or nothing else waits then."""
+        if region.signature in self._last:
+            return False
+        self._last.add(region.signature)
+        self.put_back(region.signature)
+        if not self._waiting:
+            return False
+        self._wait(region)
+        return True
 
     def decided(self, signature: str, found: bool | None) -> None:
         """Nothing about it is open. `found` None: nobody looked, and nothing comes in for it."""
@@ -146,8 +161,8 @@ class RegionQueue:
         self._waiting[signature] = (self._pushed, region)
         self._score += region.score
         worth = region.score / max(self._seconds(region), 1.0)
-        entry = (signature not in self._known, -worth, signature, self._pushed)
-        heapq.heappush(self._queue, entry)
+        is_last, is_new = signature in self._last, signature not in self._known
+        heapq.heappush(self._queue, (is_last, is_new, -worth, signature, self._pushed))
 
     def _leave(self, signature: str) -> Region:
         _, region = self._waiting.pop(signature)
@@ -162,6 +177,8 @@ ROOM = 3.0
 is left."""
 MOST_TURNS_MORE = 2
 """So often a region goes on that its part of the budget has ended without a kernel."""
+ENDED_UNDER_WAY = "the night was ended in the middle of it"
+"""Why a job of an earlier call was lost, until it is taken up again."""
 HELD_KERNELS = 256
 """Kernels that several models share are not read again for each; all of them would be too many."""
 
@@ -231,6 +248,7 @@ class Scheduler:
             self.running[job.key] = job
             known = self._answered(job)
             if known is None:
+                self._take_up(job)
                 self.changed()
                 return job
             self._apply(job, known)
@@ -247,6 +265,7 @@ class Scheduler:
 
     def lost(self, job: Job, why: str, again: int) -> None:
         """Its worker was lost."""
+        why = f"{why}; {_continuation(job)}"
         self.lost_jobs.append(LostJob(job=job.name, why=why, again=again))
         self.changed()
 
@@ -319,10 +338,15 @@ class Scheduler:
             if job.known is not None or self.kernel_store.job(job.key) is not None:
                 return job
             refused = self._refuse(job)
-            if refused is None:
+            if refused is not None:
+                self._decide(region, refused)
+            elif not self._is_too_long(job) or not work.postpone(region):
                 return job
-            self._decide(region, refused)
         return None
+
+    def _is_too_long(self, job: KernelJob) -> bool:
+        """True where its part of the budget is thought to end it without a kernel."""
+        return job.budget_s is not None and self._draft_s(job.region) > job.budget_s
 
     def _kernel_job(self, region: Region, work: RegionQueue) -> KernelJob:
         turn = self._setbacks.turn(region.signature)
@@ -360,7 +384,8 @@ class Scheduler:
         """Why no draft is begun; None where one is."""
         left = self.left_s()
         if left is not None and left < LEAST_S:
-            return RegionOutcome(status="unreached", reason="the budget was spent before it")
+            reason = "the budget was spent before it"
+            return RegionOutcome(status="unreached", reason=reason, cut_short=True)
         known = self._known.nothing(job)
         if known is None:
             return None
@@ -398,7 +423,15 @@ class Scheduler:
             kernels=kernels,
             parameters=parameters,
             no_whole=missing_whole(cut, uses, self.decided),
+            cut_short="" if kernels else time_over(uses, self.decided),
         )
+
+    def _take_up(self, job: Job) -> None:
+        """Say what becomes of a job that an earlier call was ended in the middle of."""
+        for index, lost in enumerate(self.lost_jobs):
+            if lost.job == job.name and lost.why == ENDED_UNDER_WAY:
+                why = f"{ENDED_UNDER_WAY}; {_continuation(job)}"
+                self.lost_jobs[index] = lost.evolve(why=why)
 
     # How an answer is taken in.
 
@@ -490,6 +523,13 @@ class Scheduler:
 
     def _key(self, region: Region) -> KernelKey:
         return self.question.key_of(region, self.gpu)
+
+
+def _continuation(job: Job) -> str:
+    """How a job goes on that was lost: a draft where its run stopped, if it had begun one."""
+    if isinstance(job, KernelJob) and job.known is None and run_folders(Path(job.runs)):
+        return "went on from the run folder"
+    return "begun again"
 
 
 def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
