@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -173,7 +174,10 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
         folder = relative_path(str(Path(result.certificate).parent))
         rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
-    held = holds_for(result, certificate.verdict if certificate is not None else None)
+    held = holds_for(result, None)
+    if certificate is not None:
+        declared = [item.label for item in certificate.problem.shape_sets]
+        held = holds_for(result, certificate.verdict, declared)
     rows += [("holds for", held)] if held else []
     if result.interpreted:
         rows.append(("runs on", "a GPU; slowly on the CPU too, after agentkernel.interpret()"))
@@ -203,16 +207,20 @@ def _import_of(path: Path, run: str) -> str:
     return line if folder in ("", ".") else f"import sys; sys.path.append({folder!r}); {line}"
 
 
-def holds_for(result: Result, verdict: Verdict | None) -> str:
-    """`forward only, free sizes (5 judged), eval mode only (...)`; "" for what nobody knows."""
+def holds_for(result: Result, verdict: Verdict | None, declared: Sequence[str] = ()) -> str:
+    """`forward only, free sizes (5 judged), eval mode only (...)`; "" for what nobody knows.
+    `declared`: the labels of the problem's own sizes."""
     if verdict is None:
         return "the declared sizes only: at others it raises" if result.declared_sizes else ""
     parts = ["forward and gradients" if verdict.gradients else "forward only"]
-    sizes = len({case.shapes for case in verdict.cases})
+    judged = {case.shapes for case in verdict.cases}
+    sizes = len(judged)
+    smaller = verdict.interpreted and judged.isdisjoint(declared) and bool(declared)
     if verdict.declared_sizes:
         parts.append("the declared sizes only: at others it raises")
     elif sizes > 1:
-        parts.append(f"free sizes ({sizes} judged)")
+        which = ", not the declared ones: too large without a GPU" if smaller else ""
+        parts.append(f"free sizes ({sizes} judged{which})")
     elif sizes == 1:
         parts.append("judged at one set of sizes alone")
     if verdict.eval_only:

@@ -192,6 +192,19 @@ def test_it_says_what_a_drop_in_holds_for(changes: dict[str, object], words: str
     assert holds_for(result(), verdict) == words
 
 
+@pytest.mark.parametrize("interpreted", [True, False])
+def test_it_says_that_the_declared_sizes_were_too_large_to_interpret(interpreted: bool) -> None:
+    verdict = Verdict(
+        candidate="c", problem="p", accepted=True, interpreted=interpreted, device="cpu",
+        gate="accepted", cases=(case("a"), case("b")),
+    )  # fmt: skip
+    smaller = "free sizes (2 judged, not the declared ones: too large without a GPU)"
+    whole = "free sizes (2 judged)"
+    expected = smaller if interpreted else whole
+    assert holds_for(result(), verdict, ["c"]) == f"forward only, {expected}"
+    assert holds_for(result(), verdict, ["a"]) == f"forward only, {whole}"
+
+
 @pytest.mark.parametrize("name", ["norm_optimized", "my-model_optimized", "class", "it's"])
 def test_the_import_works_from_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
