@@ -137,6 +137,70 @@ def test_a_class_with_its_inputs(linear: Path, tmp_path: Path) -> None:
     assert checked(derived.problem).problem.shape_sets[0].label == "x float32[4, 32]"
 
 
+CONSTRUCTORS = {
+    "two statements a line": (
+        "def __init__(self):\n        super().__init__(); self.fc = nn.Linear(8, 8)"
+    ),
+    "all in a line": "def __init__(self): super().__init__(); self.fc = nn.Linear(8, 8)  # so",
+    "over two lines": "def __init__(\n        self): super().__init__(); self.fc = nn.Linear(8, 8)",
+    "tabs": "def __init__(self):\n\t\tsuper().__init__()\n\t\tself.fc = nn.Linear(8, 8)",
+    "a last branch": (
+        "def __init__(self, wide=True):\n        super().__init__()\n"
+        "        self.fc = nn.Linear(8, 8)\n        if wide:\n            self.float()"
+    ),
+    "an attribute of the name": (
+        "def __init__(self):\n        super().__init__()\n        self.half = 4\n"
+        "        self.fc = nn.Linear(8, 8)"
+    ),
+    "another name for self": (
+        "def __init__(this):\n        super().__init__()\n        this.fc = nn.Linear(8, 8)"
+    ),
+    "super by name, a return inside": (
+        "def __init__(self):\n        super(Model, self).__init__()\n        def width():\n"
+        "            return 8\n        self.fc = nn.Linear(width(), 8)"
+    ),
+    "an early return": (
+        "def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 8)\n"
+        "        if self.fc.bias is not None:\n            return\n        self.fc = None"
+    ),
+}
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("form", sorted(CONSTRUCTORS))
+def test_every_form_of_a_constructor_is_cast(form: str, ends: str, tmp_path: Path) -> None:
+    source = NO_CONSTRUCTOR.replace(
+        "    def forward", f"    {CONSTRUCTORS[form]}\n\n    def forward"
+    ).replace("torch.sigmoid(x)", "self.fc(x)")
+    if form == "tabs":
+        source = source.replace("        return torch", "\t\treturn torch").replace(
+            "    def", "\tdef"
+        )
+        source = source.replace("        return self", "\t\treturn self")
+    file = tmp_path / "forms.py"
+    file.write_bytes(source.replace("\n", ends).encode())
+    found = retyped(load_problem(str(file)).problem, "float16", tmp_path, "p1")
+    loaded = restored(checked(found.problem).problem)
+    (x,) = loaded.make_inputs(0, seed=0)
+    assert loaded.build(seed=0)(x).dtype == torch.float16
+
+
+def test_a_module_whose_base_class_has_the_constructor_is_cast(tmp_path: Path) -> None:
+    source = NO_CONSTRUCTOR.replace(
+        "class Model(nn.Module):",
+        "class Base(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = nn.Linear(8, 8)\n\n"
+        "    def forward(self, x):\n        return self.fc(x)\n"
+        "\n\nclass Model(Base):",
+    ).replace("torch.sigmoid(x) * x", "super(Model, self).forward(x)")
+    file = tmp_path / "based.py"
+    file.write_text(source, encoding="utf-8")
+    found = retyped(load_problem(str(file)).problem, "float16", tmp_path, "p1")
+    loaded = restored(checked(found.problem).problem)
+    (x,) = loaded.make_inputs(0, seed=0)
+    assert loaded.build(seed=0)(x).dtype == torch.float16
+
+
 NO_CONSTRUCTOR = """import torch
 from torch import nn
 

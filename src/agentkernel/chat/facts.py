@@ -505,8 +505,10 @@ def _checked(verdict: Verdict) -> str:
 
 def _beside(case: CaseResult) -> list[str]:
     """What is said of a call behind its values, its seed and its sizes: `strided inputs`."""
+    if not case.shapes:
+        return []
     _, _, behind = case.label.partition(case.shapes)
-    return list(filter(None, behind.split(", "))) if case.shapes else []
+    return list(filter(None, behind.split(", ")))
 
 
 def _at_its_size(work: SessionState, node: Node, verdict: Verdict) -> str:

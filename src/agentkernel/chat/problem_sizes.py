@@ -270,38 +270,70 @@ def _maker(spec: InputSpec) -> str:
 def _cast(problem: Problem, dtype: DType) -> Problem:
     """With a constructor that turns the module to `dtype` when it is done.
 
-    The line stands in the constructor itself: a drop-in copies that. Where the class has none of
-    its own, or leaves it early, one around it is put in its place.
+    The line stands in the constructor itself, which a drop-in copies. Where it cannot stand there,
+    a function around the constructor has it: the problem is right then, and may get no drop-in.
     """
-    name, source = problem.class_name, problem.source.rstrip("\n")
-    line = f"self.{CASTS[dtype]}()"
-    tree = parse_source(source)
+    name = problem.class_name
+    source = _cast_inside(problem.source.rstrip("\n"), name, dtype)
+    if source is not None:
+        return problem.evolve(source=f"{source}\n")
+    behind = (
+        "\n\nimport torch as _torch  # noqa: E402\n\n"
+        f"_as_given_{dtype} = {name}.__init__\n\n\n"
+        f"def _in_{dtype}(self, *args, **kwargs):\n"
+        f"    _as_given_{dtype}(self, *args, **kwargs)\n"
+        f"    self.to(_torch.{dtype})\n\n\n"
+        f"{name}.__init__ = _in_{dtype}\n"
+    )
+    return problem.evolve(source=problem.source.rstrip("\n") + behind)
+
+
+def _cast_inside(source: str, name: str, dtype: DType) -> str | None:
+    """The text with the cast as the last line of the constructor of `name`; None where that has no
+    line of its own, returns early, or has an attribute of the method's name."""
+    tree, lines = parse_source(source), source.split("\n")
     kinds = [item for item in tree.body if isinstance(item, ast.ClassDef) and item.name == name]
+    if not kinds or f"self.{CASTS[dtype]} =" in source or f"def {CASTS[dtype]}(" in source:
+        return None
+    line = f"self.{CASTS[dtype]}()"
     makers = [
         item
-        for item in (kinds[-1].body if kinds else ())
+        for item in kinds[-1].body
         if isinstance(item, ast.FunctionDef) and item.name == "__init__"
     ]
-    if makers and not any(isinstance(item, ast.Return) for item in ast.walk(makers[-1])):
-        lines = source.split("\n")
-        last = makers[-1].body[-1]
-        end = last.end_lineno or last.lineno
-        indent = " " * last.col_offset
-        if last.lineno == makers[-1].lineno:  # all in one line
-            lines[end - 1] += f"; {line}"
-        elif lines[end - 1].strip() in {f"self.{item}()" for item in CASTS.values()}:
-            lines[end - 1] = indent + line
-        else:
-            lines.insert(end, indent + line)
-        return problem.evolve(source="\n".join(lines) + "\n")
-    behind = (
-        f"\n\n\nclass _As{dtype.title()}({name}):\n"
-        "    def __init__(self, *args, **kwargs):\n"
-        "        super().__init__(*args, **kwargs)\n"
-        f"        {line}\n\n\n"
-        f"{name} = _As{dtype.title()}\n"
+    last = makers[-1].body[-1] if makers else kinds[-1].body[-1]
+    indent = lines[last.lineno - 1][: last.col_offset]
+    if indent.strip():
+        return None
+    end = last.end_lineno or last.lineno
+    if not makers:
+        lines[end:end] = [
+            f"{indent}def __init__(self, *args, **kwargs):",
+            f"{indent}    super().__init__(*args, **kwargs)",
+            f"{indent}    {line}",
+        ]
+    else:
+        first = makers[-1].args.args[:1]
+        if _returns(makers[-1]) or [item.arg for item in first] != ["self"]:
+            return None
+        casts = {f"self.{method}()" for method in CASTS.values()}
+        again = isinstance(last, ast.Expr) and ast.unparse(last) in casts
+        lines[last.lineno - 1 if again else end : end] = [indent + line]
+    found = "\n".join(lines)
+    try:
+        parse_source(found)
+    except SyntaxError:
+        return None
+    return found
+
+
+def _returns(node: ast.AST) -> bool:
+    """Whether a function returns before its end; what is defined in it returns for itself."""
+    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+    return any(
+        isinstance(item, ast.Return) or (not isinstance(item, inner) and _returns(item))
+        for item in ast.iter_child_nodes(node)
     )
-    return problem.evolve(source=source + behind)
 
 
 def _with_constructor(problem: Problem, sizes: dict[int, int]) -> str | None:

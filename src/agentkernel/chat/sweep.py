@@ -58,11 +58,11 @@ def sweep(work: SessionState, intent: Sweep) -> Reply:
             continue
         known = judged_before(work, source)
         if known is None:
-            actions.offer(work, HandWritten(source, "wished"), base.number, name)
+            reply = actions.offer(work, HandWritten(source, "wished"), base.number, name)
             known = judged_before(work, source)
-        if known is None:
-            refused.append(f"{name}: no time for {work.target_name}")
-        else:
+            if known is None:
+                refused.append(f"{name}: {getattr(reply, 'text', '') or 'it was not judged'}")
+        if known is not None:
             columns[known.number] = name
     work.tree = stand_again(work.tree, before)
     if columns.keys() <= {base.number}:

@@ -58,7 +58,7 @@ OVER_PLACE = '''\
 def over_place(largest, place):
     """Magnitudes over 2**place; 1 for 0."""
     found = largest * ((127 - place) << 23).to(tl.float32, bitcast=True)
-    return tl.where(found == 0.0, 1.0, found)'''
+    return tl.where(largest == 0.0, 1.0, found)'''
 
 SPLIT_PLANES = '''\
 @triton.jit
@@ -94,7 +94,7 @@ def split_block(
     width = (deep_blocks if K_INSIDE else row_blocks) * 128
     # Places are counted from the block on, in 32 bits: with 64 bits for each of a thread's 64
     # numbers there would be no registers for a second program on an SM, whose loads go on while
-    # this one divides. Of wider rows every block is marked, and what is stored is not read.
+    # this one divides. Of wider rows every block is marked: what is stored counts for nothing.
     fits = width <= 16777216
     step = tl.where(fits, width, 0)
     if K_INSIDE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import TimingDisputed
@@ -224,6 +224,14 @@ class Measurement(Frozen):
     clock: ClockCheck | None = None
     """The candidate by both clocks; None where the device shares no memory between processes."""
     eager_clock: ClockCheck | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One from before rounds were kept reads, and is signed, as ever."""
+        found: dict[str, object] = handler(self)
+        if not self.round_medians_us:
+            del found["round_medians_us"]
+        return found
 
     @property
     def library_plan(self) -> str:

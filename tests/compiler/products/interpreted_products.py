@@ -465,8 +465,22 @@ def blocks_of_rows_too_wide_for_32_bits_are_marked() -> None:
         assert bool((planes[:, size] == 7).all())
 
 
+def a_row_far_below_its_block_is_no_row_of_zeros() -> None:
+    """Divided by the block's scale it is 0; alone it is a result."""
+    a, b = 2.0**43 * torch.randn(64, 64), 2.0**20 * torch.randn(64, 64)
+    a[5] = 2.0**-124 * torch.randn(64)
+    out = torch.zeros(64, 64)
+    schedule = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
+    spec = GemmSpec(
+        name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float32", b_layout="n"
+    )
+    run_gemm(spec, schedule | {"num_stages": 2, "PLANES": 1}, {"a": a, "b": b, "out": out})
+    check(out[5], (a[5].double() @ b.double()), "float32")
+
+
 def main() -> None:
     install_hooks()
+    a_row_far_below_its_block_is_no_row_of_zeros()
     blocks_of_rows_too_wide_for_32_bits_are_marked()
     linear_is_right()
     pairs_are_right()

@@ -44,16 +44,61 @@ def plane_place(x):
 def over_place(largest, place):
     """Magnitudes over 2**place; 1 for 0."""
     found = largest * ((127 - place) << 23).to(tl.float32, bitcast=True)
-    return tl.where(found == 0.0, 1.0, found)
+    return tl.where(largest == 0.0, 1.0, found)
 
 
 @triton.jit
 def split_planes(x, place):
-    """x / 2**place in fp16, 2048 times what that leaves of it, and the magnitude, 1 for 0."""
+    """x / 2**place in fp16, and 2048 times what that leaves of it."""
     x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
     high = x.to(tl.float16)
     low = ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
-    return high, low, tl.where(x == 0.0, 1.0, tl.abs(x))
+    return high, low
+
+
+@triton.jit
+def split_block(
+    source_ptr, planes_ptr, scale_ptr, block, blocks, rows, stride, inner_batches, outer_stride,
+    inner_stride, depth, K_INSIDE: tl.constexpr,
+):
+    """A block of 128 x 128 of fp32 as scale * (planes[0] + planes[1] / 2048); the scale is -1
+    where small numbers, or rows of them, would lose digits."""
+    row_blocks, deep_blocks = tl.cdiv(rows, 128), tl.cdiv(depth, 128)
+    batch = (block // (row_blocks * deep_blocks)).to(tl.int64)
+    first_row = block // deep_blocks % row_blocks * 128
+    first_k = block % deep_blocks * 128
+    at = tl.arange(0, 128)
+    inside = (first_row + at < rows)[:, None] & (first_k + at < depth)[None, :]
+    source_ptr += batch // inner_batches * outer_stride + batch % inner_batches * inner_stride
+    planes_ptr += batch * row_blocks * deep_blocks * 16384
+    width = (deep_blocks if K_INSIDE else row_blocks) * 128
+    # Places are counted from the block on, in 32 bits: with 64 bits for each of a thread's 64
+    # numbers there would be no registers for a second program on an SM, whose loads go on while
+    # this one divides. Of wider rows every block is marked: what is stored counts for nothing.
+    fits = width <= 16777216
+    step = tl.where(fits, width, 0)
+    if K_INSIDE:
+        source_ptr += tl.cast(first_row, tl.int64) * stride + first_k
+        planes_ptr += tl.cast(first_row, tl.int64) * width + first_k
+        sources = source_ptr + at.to(tl.int64)[:, None] * stride + at[None, :]
+        places = at[:, None] * step + at[None, :]
+    else:
+        source_ptr += tl.cast(first_k, tl.int64) * stride + first_row
+        planes_ptr += tl.cast(first_k, tl.int64) * width + first_row
+        sources = source_ptr + at[:, None] + at.to(tl.int64)[None, :] * stride
+        places = at[:, None] + at[None, :] * step
+    x = tl.load(sources, mask=inside, other=0.0)
+    largest = tl.max(tl.abs(x), axis=1)
+    place, holds = plane_place(largest)
+    holds &= fits
+    least = tl.min(tl.where(x == 0.0, float("inf"), tl.abs(x)))
+    holds &= over_place(least, place) >= 9.5367431640625e-07
+    holds &= tl.min(over_place(largest, place)) >= 0.0001220703125
+    scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
+    tl.store(scale_ptr + block, tl.where(holds, scale, -1.0))
+    high, low = split_planes(x, place)
+    tl.store(planes_ptr + places, high)
+    tl.store(planes_ptr + tl.cast(blocks, tl.int64) * 16384 + places, low)
 
 
 @triton.jit
@@ -67,37 +112,24 @@ def plane_product(a_high, a_low, b_high, b_low):
 
 @triton.jit
 def gelu_kernel_split(
-    source_ptr, planes_ptr, scale_ptr, rows, depth, stride, inner_batches, outer_stride,
-    inner_stride, K_INSIDE: tl.constexpr,
+    a_ptr, a_planes_ptr, a_scale_ptr, a_rows, a_stride, a_inner, a_outer_stride,
+    a_inner_stride, a_blocks, b_ptr, b_planes_ptr, b_scale_ptr, b_rows, b_stride, b_inner,
+    b_outer_stride, b_inner_stride, b_blocks, depth,
 ):
-    """source = scale * (planes[0] + planes[1] / 2048), block by block."""
+    """Operands as scale * (planes[0] + planes[1] / 2048), block by block."""
     program = tl.program_id(0)
-    deep_blocks = tl.cdiv(depth, 128)
-    row_blocks = tl.cdiv(rows, 128)
-    batch = (program // (row_blocks * deep_blocks)).to(tl.int64)
-    row = program // deep_blocks % row_blocks * 128 + tl.arange(0, 128)
-    ks = program % deep_blocks * 128 + tl.arange(0, 128)
-    source_ptr += batch // inner_batches * outer_stride
-    source_ptr += batch % inner_batches * inner_stride
-    if K_INSIDE:
-        source_ptrs = source_ptr + row.to(tl.int64)[:, None] * stride + ks[None, :]
-        places = row.to(tl.int64)[:, None] * (deep_blocks * 128) + ks[None, :]
+    if program < a_blocks:
+        split_block(
+            a_ptr, a_planes_ptr, a_scale_ptr, program, a_blocks,
+            a_rows, a_stride, a_inner, a_outer_stride, a_inner_stride, depth,
+            K_INSIDE=True,
+        )
     else:
-        source_ptrs = source_ptr + row[:, None] + ks.to(tl.int64)[None, :] * stride
-        places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * 128)
-    inside = (row < rows)[:, None] & (ks < depth)[None, :]
-    x = tl.load(source_ptrs, mask=inside, other=0.0)
-    largest = tl.max(tl.abs(x), axis=1)
-    place, holds = plane_place(largest)
-    high, low, size = split_planes(x, place)
-    scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
-    holds &= (tl.min(size) >= 9.5367431640625e-07) & (tl.min(over_place(largest, place)) >= 0.0001220703125)
-    tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))
-    matrix = tl.cast(row_blocks * 128, tl.int64) * (deep_blocks * 128)
-    planes_ptr += batch * matrix
-    tl.store(planes_ptr + places, high)
-    plane = tl.cast(tl.num_programs(0), tl.int64) * 16384
-    tl.store(planes_ptr + plane + places, low)
+        split_block(
+            b_ptr, b_planes_ptr, b_scale_ptr, program - a_blocks, b_blocks,
+            b_rows, b_stride, b_inner, b_outer_stride, b_inner_stride, depth,
+            K_INSIDE=True,
+        )
 
 
 @triton.jit
@@ -105,7 +137,7 @@ def gelu_kernel(
     a_ptr, b_ptr, out_ptr, bias_ptr, M, stride_a, stride_b, a_planes_ptr, a_scale_ptr,
     b_planes_ptr, b_scale_ptr, N: tl.constexpr, K: tl.constexpr, EVEN_K: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr, DEEP: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ B[N, K]^T and its epilogue, one tile a program."""
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -123,28 +155,31 @@ def gelu_kernel(
     ks = tl.arange(0, BLOCK_K)
 
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    least = 1.0
     deep_blocks = tl.cdiv(K, 128)
     row_scales = a_scale_ptr + (tile_m * BLOCK_M // 128) * deep_blocks
-    col_scales = b_scale_ptr + (tile_n * BLOCK_N // 128) * deep_blocks
-    blocks = tl.arange(0, DEEP)
-    row_scale = tl.load(row_scales + blocks, mask=blocks < deep_blocks, other=1.0)
-    col_scale = tl.load(col_scales + blocks, mask=blocks < deep_blocks, other=1.0)
-    if (tl.min(row_scale) > 0) & (tl.min(col_scale) > 0):
-        padded_m = tl.cdiv(M, 128) * 128
-        padded_n = tl.cdiv(N, 128) * 128
-        deep = deep_blocks * 128
-        a_plane = tl.cast(padded_m, tl.int64) * deep
-        b_plane = tl.cast(padded_n, tl.int64) * deep
-        a_highs = a_planes_ptr + rows.to(tl.int64)[:, None] * deep + ks[None, :]
-        b_highs = b_planes_ptr + cols.to(tl.int64)[None, :] * deep + ks[:, None]
-        for k in range(0, K, BLOCK_K):
-            block_scale = tl.load(row_scales + k // 128) * tl.load(col_scales + k // 128)
-            a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)
-            b_high, b_low = tl.load(b_highs), tl.load(b_highs + b_plane)
-            acc += plane_product(a_high, a_low, b_high, b_low) * block_scale
-            a_highs += BLOCK_K
-            b_highs += BLOCK_K
-    else:
+    b_scales = b_scale_ptr + (tile_n * BLOCK_N // 128) * deep_blocks
+    padded_m = tl.cdiv(M, 128) * 128
+    padded_n = tl.cdiv(N, 128) * 128
+    deep = deep_blocks * 128
+    a_plane = tl.cast(padded_m, tl.int64) * deep
+    b_plane = tl.cast(padded_n, tl.int64) * deep
+    a_highs = a_planes_ptr + rows.to(tl.int64)[:, None] * deep + ks[None, :]
+    b_highs = b_planes_ptr + cols.to(tl.int64)[None, :] * deep + ks[:, None]
+    for k in range(0, K, BLOCK_K):
+        block = k // 128
+        row_scale = tl.load(row_scales + block)
+        least = tl.minimum(least, row_scale)
+        column_scale = tl.load(b_scales + block)
+        least = tl.minimum(least, column_scale)
+        block_scale = row_scale * column_scale
+        a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)
+        b_high, b_low = tl.load(b_highs), tl.load(b_highs + b_plane)
+        acc += plane_product(a_high, a_low, b_high, b_low) * block_scale
+        a_highs += BLOCK_K
+        b_highs += BLOCK_K
+    if (least < 0.0):
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         # Rows and columns past the edge wrap around; what they yield is never stored.
         a_rows = (rows % M).to(tl.int64)
         b_cols = (cols % N).to(tl.int64)
@@ -245,27 +280,20 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
-        gelu_kernel_a_planes = torch.empty((2, 1, -(-x_dim0 // 128) * 128, 32 * 128), device=x.device, dtype=torch.float16)
-        gelu_kernel_a_scale = torch.empty(
-            (1, -(-x_dim0 // 128), 32), device=x.device, dtype=torch.float32
-        )
-        gelu_kernel_split[(-(-x_dim0 // 128) * 32 * 1,)](
-            x, gelu_kernel_a_planes, gelu_kernel_a_scale, x_dim0, 4096, x.stride(-2), 1, 0, 0,
-            K_INSIDE=True, num_warps=8,
-        )
-        gelu_kernel_b_planes = torch.empty((2, 1, 32 * 128, 32 * 128), device=weight.device, dtype=torch.float16)
-        gelu_kernel_b_scale = torch.empty(
-            (1, 32, 32), device=weight.device, dtype=torch.float32
-        )
-        gelu_kernel_split[(32 * 32 * 1,)](
-            weight, gelu_kernel_b_planes, gelu_kernel_b_scale, 4096, 4096, weight.stride(-2), 1, 0,
-            0,
-            K_INSIDE=True, num_warps=8,
+        gelu_kernel_a_planes = torch.empty((2, -(-x_dim0 // 128) * 32 * 16384), device=x.device, dtype=torch.float16)
+        gelu_kernel_a_scale = torch.empty((-(-x_dim0 // 128) * 32,), device=x.device, dtype=torch.float32)
+        gelu_kernel_b_planes = torch.empty((2, 32 * 32 * 16384), device=weight.device, dtype=torch.float16)
+        gelu_kernel_b_scale = torch.empty((32 * 32,), device=weight.device, dtype=torch.float32)
+        gelu_kernel_split[(gelu_kernel_a_scale.numel() + gelu_kernel_b_scale.numel(),)](
+            x, gelu_kernel_a_planes, gelu_kernel_a_scale, x_dim0, x.stride(-2), 1, 0, 0,
+            gelu_kernel_a_scale.numel(), weight, gelu_kernel_b_planes, gelu_kernel_b_scale, 4096,
+            weight.stride(-2), 1, 0, 0, gelu_kernel_b_scale.numel(), 4096,
+            num_warps=8,
         )
         gelu_kernel[(-(-x_dim0 // 128) * -(-4096 // 128),)](
             x, weight, output, bias, x_dim0, x.stride(-2), weight.stride(-2), gelu_kernel_a_planes,
             gelu_kernel_a_scale, gelu_kernel_b_planes, gelu_kernel_b_scale,
             N=4096, K=4096, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
-            num_warps=8, num_stages=3, DEEP=32,
+            num_warps=8, num_stages=3,
         )
         return output

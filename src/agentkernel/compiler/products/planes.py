@@ -182,9 +182,10 @@ def plane_lines(
         *(f"{weight}_highs = {weight}_planes_ptr + {b}" for weight in spec.weights),
         f"for k in range({bounds}, BLOCK_K):",
         *(f"    {line}" for line in _plane_step(spec)),
-        f"    a_highs += BLOCK_K{'' if a_inside else ' * padded_m'}",
+        f"    a_highs += {'BLOCK_K' if a_inside else 'tl.cast(padded_m, tl.int64) * BLOCK_K'}",
         *(
-            f"    {weight}_highs += BLOCK_K{'' if b_inside else ' * padded_n'}"
+            f"    {weight}_highs += "
+            f"{'BLOCK_K' if b_inside else 'tl.cast(padded_n, tl.int64) * BLOCK_K'}"
             for weight in spec.weights
         ),
     ]
