@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import TimingDisputed
@@ -219,19 +219,14 @@ class Measurement(Frozen):
     """Interleaved rounds (one block a side) that the ratios rest on."""
     discarded_rounds: int = 0
     """Rounds set aside because the GPU throttled in them."""
-    round_medians_us: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """By side, the median of its calls in each round, in order: the ratios are made of these."""
+    round_medians_us: dict[str, tuple[float, ...]] = Field(
+        default_factory=dict, exclude_if=lambda rounds: not rounds
+    )
+    """By side, the median of its calls in each round, in order: the ratios are made of these. One
+    from before they were kept reads, and is signed, as ever."""
     clock: ClockCheck | None = None
     """The candidate by both clocks; None where the device shares no memory between processes."""
     eager_clock: ClockCheck | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """One from before rounds were kept reads, and is signed, as ever."""
-        found: dict[str, object] = handler(self)
-        if not self.round_medians_us:
-            del found["round_medians_us"]
-        return found
 
     @property
     def library_plan(self) -> str:
