@@ -69,5 +69,5 @@ def test_what_several_products_read_is_split_once(name: str, sandbox: Sandboxed)
     steps = compiled.partition.steps
     assert all(isinstance(step, ProductStep | PairStep) for step in steps)
     text = compiled.write(dict.fromkeys(steps, TILE | {"PLANES": 1})).text
-    assert text.count("split_block(") == splits + 1, text  # and its definition
+    assert text.count("_planes = torch.empty(") == splits, text
     sandbox.check(text, module, inputs)
