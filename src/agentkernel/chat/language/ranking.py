@@ -9,6 +9,7 @@ what changes something must be clearer than what only looks.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -324,6 +325,7 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
 
 
 BETWEEN = re.compile(r"(?<=\d)x(?=\d)")
+CANDIDATE = re.compile(r"\bc(\d+)\b", re.I)
 FIGURE = re.compile(r"(?<![A-Za-z\d.])\d+(?:\.\d+)?")
 
 
@@ -331,9 +333,14 @@ def _drops_a_figure(whole: Part, found: RankedReading) -> bool:
     """True where something would be changed and the line has more figures than the requests."""
     if all(changes_nothing(label) for label in found.labels):
         return False
-    held = " ".join(item.model_dump_json(exclude_defaults=True) for item in found.requests)
+    held = Counter(
+        number
+        for item in found.requests
+        for number in re.findall(r"\d+(?:\.\d+)?", item.model_dump_json(exclude_defaults=True))
+    )
     shown = BETWEEN.sub(" ", whole.clause.plain)
-    return len(FIGURE.findall(shown)) > len(re.findall(r"\d+(?:\.\d+)?", held))
+    held -= Counter(CANDIDATE.findall(shown))  # their numbers are no figures
+    return len(FIGURE.findall(shown)) > held.total()
 
 
 def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:
