@@ -61,10 +61,8 @@ def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], str, list[
     names: list[str] = []
     missing: list[str] = []
     for operand, tensor in spec.tensors.items():
-        layout = spec.a_layout if operand == "a" else spec.b_layout
-        rows = _rows(spec, operand)
-        inside = "k" if layout == "k" else "rows"
-        key = (tensor, rows, spec.k, inside, str(spec.batch_dims))
+        inside = str(_k_inside(spec, operand))
+        key = (tensor, _rows(spec, operand), spec.k, inside, str(spec.batch_dims))
         if key not in splits:
             splits[key] = planes_of(spec, operand)
             missing.append(operand)
