@@ -33,7 +33,7 @@ MOST = {
 """SASS instructions an element, beside those of a copy."""
 COARSE = {
     "coarse_exp": 4, "coarse_log1p_of_unit": 8.5, "coarse_sigmoid": 10.5, "coarse_silu": 10.5,
-    "coarse_softplus": 13.5, "coarse_log_sigmoid": 13.5, "coarse_mish": 17.5, "coarse_gelu": 24.5,
+    "coarse_softplus": 13.5, "coarse_log_sigmoid": 13.5, "coarse_mish": 17.5, "coarse_gelu": 16.5,
     "gelu_tanh": 12.5, "tanh": 20,
 }  # fmt: skip
 """The same of fp16, with what the conversions take."""

@@ -9,8 +9,6 @@ zero. Those named `coarse_` are for results that are rounded to 16 bits, and are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 Helpers = dict[str, tuple[str, tuple[str, ...]]]
 
 EXP = '''\
@@ -155,12 +153,37 @@ def {coarse}mish(x):
 
 GELU = '''\
 @triton.jit
-def {name}(x):
-    """x * P(X < x) of a normal X{words}. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
-    1 / (1 + |x| * {rate}), the form of 7.1.26 in Abramowitz and Stegun."""
-    near = 1.0 / tl.fma(tl.abs(x), {rate}, 1.0)
-{steps}
+def gelu(x):
+    """x * P(X < x) of a normal X. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
+    1 / (1 + |x| * 0.35), the form of 7.1.26 in Abramowitz and Stegun."""
+    near = 1.0 / tl.fma(tl.abs(x), 0.35, 1.0)
+    tail = tl.fma(near, -0.0291088878, 0.14378801)
+    tail = tl.fma(tail, near, -0.255326832)
+    tail = tl.fma(tail, near, 0.158721509)
+    tail = tl.fma(tail, near, -0.0227904025)
+    tail = tl.fma(tail, near, 0.105369051)
+    tail = tl.fma(tail, near, 0.119869125)
+    tail = tl.fma(tail, near, 0.1398567)
+    tail = tl.fma(tail, near, 0.139621712)
     tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)'''
+
+COARSE_GELU = '''\
+@triton.jit
+def coarse_gelu(x):
+    """x * P(X < x) of a normal X for 16 bits. P(X > |x|) is 2 to the power of a polynomial, and 0
+    past 14.5."""
+    size = tl.minimum(tl.abs(x), 14.5)
+    power = tl.fma(size, 8.01795398e-11, -7.21154239e-09)
+    power = tl.fma(power, size, 2.88730073e-07)
+    power = tl.fma(power, size, -6.81207618e-06)
+    power = tl.fma(power, size, 0.000105877108)
+    power = tl.fma(power, size, -0.00115165282)
+    power = tl.fma(power, size, 0.00913779445)
+    power = tl.fma(power, size, -0.0549424809)
+    power = tl.fma(power, size, -0.457716725)
+    power = tl.fma(power, size, -1.15146352)
+    tail = tl.exp2(tl.fma(power, size, -0.999985727))
     return x * tl.where(x < 0.0, tail, 1.0 - tail)'''
 
 GELU_TANH = '''\
@@ -170,20 +193,7 @@ def gelu_tanh(x):
     power = tl.exp2(x * tl.fma(x * x, -0.10294323958002350, -2.302208198144325))
     return x / (1.0 + power)'''
 
-RATE = 0.35
-TAIL = (-0.0291088878, 0.14378801, -0.255326832, 0.158721509, -0.0227904025, 0.105369051,
-        0.119869125, 0.1398567, 0.139621712)  # fmt: skip
-COARSE_RATE = 0.3
-COARSE_TAIL = (-0.0777593503, 0.218029594, -0.0192287713, 0.145428378, 0.113430058, 0.120103658)
 WORDS = " for 16 bits"
-
-
-def _gelu(name: str, rate: float, coefficients: Sequence[float], words: str) -> str:
-    """`coefficients`: of the tail's polynomial, highest power first."""
-    first, second, *rest = coefficients
-    steps = [f"    tail = tl.fma(near, {first!r}, {second!r})"]
-    steps += [f"    tail = tl.fma(tail, near, {item!r})" for item in rest]
-    return GELU.format(name=name, rate=rate, steps="\n".join(steps), words=words)
 
 
 def _both(name: str, text: str, calls: tuple[str, ...]) -> Helpers:
@@ -210,8 +220,8 @@ MATH: Helpers = {
     **_both("softplus", SOFTPLUS, ("exp", "log1p_of_unit")),
     **_both("log_sigmoid", LOG_SIGMOID, ("exp", "log1p_of_unit")),
     **_both("mish", MISH, ("exp",)),
-    "gelu": (_gelu("gelu", RATE, TAIL, ""), ()),
-    "coarse_gelu": (_gelu("coarse_gelu", COARSE_RATE, COARSE_TAIL, WORDS), ()),
+    "gelu": (GELU, ()),
+    "coarse_gelu": (COARSE_GELU, ()),
     "gelu_tanh": (GELU_TANH, ()),
 }
 """Name -> (source, names of helpers that it calls), callees first."""

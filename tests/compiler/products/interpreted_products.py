@@ -112,14 +112,16 @@ def gated(gates: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-@settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
+@settings(max_examples=40, deadline=None, database=None, phases=[Phase.generate])
 @given(
     sizes=st.tuples(SIZES, SIZES, st.integers(1, 150)),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
-    batch_shape=st.sampled_from([(), (3,), (2, 3)]),
+    batch_shape=st.sampled_from([(), (), (3,), (2, 3)]),
     form=st.sampled_from(["plain", "transpose", "planes", "persist", "descriptors"]),
     parted=st.booleans(),
+    eight=st.booleans(),
+    turned=st.booleans(),
     gates=st.integers(1, 3),
 )
 def pairs_are_right(
@@ -130,14 +132,21 @@ def pairs_are_right(
     form: str,
     *,
     parted: bool,
+    eight: bool,
+    turned: bool,
     gates: int,
 ) -> None:
-    """Several weights, or ranges of columns of one, with a row between them that nobody reads."""
+    """Several weights, or ranges of columns of one, with rows between them that nobody reads;
+    `eight`: TMA serves all of it; `turned`: the first lies behind the others."""
     m, n, k = sizes
+    gap = 8 if eight else 1
+    m, n, k = (-(-size // gap) * gap for size in (m, n, k))
     kind = getattr(torch, dtype)
     a = torch.randn(*batch_shape, m, k, dtype=kind)
-    whole = (torch.randn(*batch_shape, (gates + 1) * (n + 1), k) / k**0.5).to(kind)
-    ranges = [slice(part * (n + 1), part * (n + 1) + n) for part in range(gates + 1)]
+    whole = (torch.randn(*batch_shape, (gates + 1) * (n + gap), k) / k**0.5).to(kind)
+    ranges = [slice(part * (n + gap), part * (n + gap) + n) for part in range(gates + 1)]
+    if turned:
+        ranges.reverse()
     weights = [whole[..., part, :] for part in ranges]
     bias = torch.randn(n, dtype=kind)
     left, *others = (a.double() @ weight.double().mT for weight in weights)

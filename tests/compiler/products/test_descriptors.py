@@ -49,6 +49,18 @@ class Gated(nn.Module):
         return F.glu(self.linear(x))
 
 
+class Swiglu(nn.Module):
+    """Of weights of their own: either may lie behind the other."""
+
+    def __init__(self, inner: int, outer: int, *, up_first: bool) -> None:
+        super().__init__()
+        made = [nn.Linear(inner, outer, bias=False, dtype=torch.bfloat16) for _ in range(2)]
+        self.gate, self.up = reversed(made) if up_first else made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.gate(x)) * self.up(x)
+
+
 class Compared(nn.Module):
     """What is stored are truth values."""
 
@@ -72,6 +84,8 @@ CASES = {
     "odd columns": (Projected(40, 43, torch.float16), [(17, 40)]),
     "odd depth": (Projected(43, 48, torch.float16), [(17, 43)]),
     "pair": (Gated(24, 48, torch.bfloat16), [(17, 24)]),
+    "two weights": (Swiglu(24, 48, up_first=False), [(17, 24)]),
+    "two weights, the second first": (Swiglu(24, 48, up_first=True), [(17, 24)]),
     "free": (Multiplied(), [(17, 24), (24, 48)]),
     "turned": (Turned(), [(24, 40), (24, 48)]),
     "truth values": (Compared(), [(17, 24), (24, 48)]),

@@ -369,3 +369,15 @@ def test_tiles_of_few_rows_come_first_where_others_leave_sms_idle(
         across = -(-n // schedule["BLOCK_N"])
         assert rows == 16 or -(-m // rows) * across >= 132
         assert -(-m // (2 * rows)) * across < 132
+
+
+@pytest.mark.parametrize("b_layout", ["k", "n"])
+def test_tiles_of_two_weights_with_k_inside_are_multiplied_as_one(b_layout: str) -> None:
+    schedule: GemmSchedule = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
+    schedule |= {"SPLIT_K": 1, "num_warps": 8, "num_stages": 3, "PERSIST": 132, "DESCRIPTORS": 2}
+    cost = cost_of(pair_spec("bfloat16", b_layout), schedule)
+    joined = b_layout == "k"
+    assert ("n256k16" in cost.ptx) == joined
+    assert ("n128k16" in cost.ptx) != joined
+    assert ("cp.async.bulk.tensor.3d" in cost.ptx) == joined
+    assert cost.stack_bytes == 0

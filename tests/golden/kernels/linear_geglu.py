@@ -16,15 +16,19 @@ VERIFIED = (
 
 @triton.jit
 def coarse_gelu(x):
-    """x * P(X < x) of a normal X for 16 bits. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
-    1 / (1 + |x| * 0.3), the form of 7.1.26 in Abramowitz and Stegun."""
-    near = 1.0 / tl.fma(tl.abs(x), 0.3, 1.0)
-    tail = tl.fma(near, -0.0777593503, 0.218029594)
-    tail = tl.fma(tail, near, -0.0192287713)
-    tail = tl.fma(tail, near, 0.145428378)
-    tail = tl.fma(tail, near, 0.113430058)
-    tail = tl.fma(tail, near, 0.120103658)
-    tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
+    """x * P(X < x) of a normal X for 16 bits. P(X > |x|) is 2 to the power of a polynomial, and 0
+    past 14.5."""
+    size = tl.minimum(tl.abs(x), 14.5)
+    power = tl.fma(size, 8.01795398e-11, -7.21154239e-09)
+    power = tl.fma(power, size, 2.88730073e-07)
+    power = tl.fma(power, size, -6.81207618e-06)
+    power = tl.fma(power, size, 0.000105877108)
+    power = tl.fma(power, size, -0.00115165282)
+    power = tl.fma(power, size, 0.00913779445)
+    power = tl.fma(power, size, -0.0549424809)
+    power = tl.fma(power, size, -0.457716725)
+    power = tl.fma(power, size, -1.15146352)
+    tail = tl.exp2(tl.fma(power, size, -0.999985727))
     return x * tl.where(x < 0.0, tail, 1.0 - tail)
 
 
@@ -56,11 +60,14 @@ def mul_kernel(
         a_box = tl.make_tensor_descriptor(
             a_ptr, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K]
         )
+        # Both weights in one box: how many numbers one lies behind the other is a stride.
+        apart = (second_ptr.to(tl.int64) - b_ptr.to(tl.int64)) // 2
+        swapped = apart < 0
+        lower_ptr = b_ptr
+        if swapped:
+            lower_ptr = second_ptr
         b_box = tl.make_tensor_descriptor(
-            b_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K]
-        )
-        second_box = tl.make_tensor_descriptor(
-            second_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K]
+            lower_ptr, [2, N, K], [tl.abs(apart), stride_b, 1], [2, BLOCK_N, BLOCK_K]
         )
     if DESCRIBED_OUT:
         out_box = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
@@ -77,8 +84,11 @@ def mul_kernel(
         cols = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
         ks = tl.arange(0, BLOCK_K)
 
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        second = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        if DESCRIBED:
+            acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=tl.float32)
+        else:
+            acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            second = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         if not DESCRIBED:
             # Rows and columns past the edge wrap around; what they yield is never stored.
             a_rows = (rows % M).to(tl.int64)
@@ -89,8 +99,7 @@ def mul_kernel(
         for k in range(0, K, BLOCK_K):
             if DESCRIBED:
                 a = a_box.load([tile_m * BLOCK_M, k])
-                b = b_box.load([tile_n * BLOCK_N, k]).T
-                s = second_box.load([tile_n * BLOCK_N, k]).T
+                b = tl.reshape(b_box.load([0, tile_n * BLOCK_N, k]), (2 * BLOCK_N, BLOCK_K)).T
             elif EVEN_K:
                 a = tl.load(a_ptrs)
                 b = tl.load(b_ptrs)
@@ -100,13 +109,21 @@ def mul_kernel(
                 a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
                 b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
                 s = tl.load(second_ptrs, mask=inside[:, None], other=0.0)
-            acc = tl.dot(a, b, acc)
-            second = tl.dot(a, s, second)
+            if DESCRIBED:
+                acc = tl.dot(a, b, acc)
+            else:
+                acc = tl.dot(a, b, acc)
+                second = tl.dot(a, s, second)
             if not DESCRIBED:
                 a_ptrs += BLOCK_K
                 b_ptrs += BLOCK_K
                 second_ptrs += BLOCK_K
 
+        if DESCRIBED:
+            sums = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N)), (0, 2, 1))
+            acc, second = tl.split(sums)
+            if swapped:
+                acc, second = second, acc
         row_mask = rows < M
         col_mask = cols < N
         tile_mask = row_mask[:, None] & col_mask[None, :]

@@ -17,8 +17,12 @@ from agentkernel.compiler.products.spec import GATES, GemmSpec
 
 HELPERS = frozenset(("scratch", "described"))
 """Functions beside the kernels that a launch with descriptors calls."""
-NAMES = frozenset(("a_box", "b_box", "out_box", *(f"{gate}_box" for gate in GATES)))
+NAMES = frozenset(
+    ("a_box", "b_box", "out_box", *(f"{gate}_box" for gate in GATES), "apart", "swapped", "lower_ptr", "sums")
+)
 """What an epilogue may not bind."""
+MOST_COLUMNS = 256
+"""Of what a warp group multiplies at once, and of a box."""
 ALIGNED_OUT = 16
 """Columns of a result, of any type of at least 8 bits, in the 16 bytes where its rows begin."""
 
@@ -43,11 +47,17 @@ def _sides(spec: GemmSpec, k_inside: tuple[bool, bool]) -> list[_Side]:
 
 
 def operand_boxes(
-    spec: GemmSpec, k_inside: tuple[bool, bool], *, weights_only: bool = False
+    spec: GemmSpec,
+    k_inside: tuple[bool, bool],
+    *,
+    weights_only: bool = False,
+    joined: bool = False,
 ) -> list[str]:
-    """Lines of the descriptors of A and the weights; `k_inside`: of which of them K is inside."""
+    """Lines of the descriptors of A and the weights, `joined` in one; `k_inside`: of which of them
+    K is inside."""
     lines = ["if DESCRIBED:"]
-    for side in _sides(spec, k_inside)[int(weights_only) :]:
+    sides = _sides(spec, k_inside)
+    for side in sides[:1] if joined else sides[int(weights_only) :]:
         shape, box = side.pair(side.size, "K"), side.pair(side.block, "BLOCK_K")
         stride = "stride_a" if side.name == "a" else "stride_b"
         lines += [
@@ -55,19 +65,59 @@ def operand_boxes(
             f"        {side.name}_ptr, {shape}, [{stride}, 1], {box}",
             "    )",
         ]
-    return lines
+    return [*lines, *(joined_box() if joined else ())]
 
 
 def load_lines(
-    spec: GemmSpec, k_inside: tuple[bool, bool], tiles: Mapping[str, str]
-) -> list[str]:  # fmt: skip
+    spec: GemmSpec, k_inside: tuple[bool, bool], tiles: Mapping[str, str], *, joined: bool = False
+) -> list[str]:
     """Lines that load a step's tiles; `tiles`: a weight -> the kernel's name of its tile."""
     lines: list[str] = []
-    for side in _sides(spec, k_inside):
+    sides = _sides(spec, k_inside)
+    for side in sides[:1] if joined else sides:
         places = side.pair(f"{side.tile} * {side.block}", "k")
         turned = ".T" if side.k_inside != (side.name == "a") else ""
         lines.append(f"{tiles.get(side.name, 'a')} = {side.name}_box.load({places}){turned}")
-    return lines
+    return [*lines, *((JOINED_LOAD,) if joined else ())]
+
+
+def side_by_side(spec: GemmSpec, columns: int, *, k_inside: bool) -> bool:
+    """Whether `columns` of each weight are one tile, as those of two may be: where K is outside,
+    the tiles of a box would have to move in shared memory, and do so through registers."""
+    return len(spec.weights) == 2 and k_inside and 2 * columns <= MOST_COLUMNS
+
+
+def joined_box() -> list[str]:
+    """Lines of one descriptor of two weights, slices of a matrix of three axes that begins with the
+    lower of them: their tiles are multiplied as one, which reads A's once. An H200, bf16, 4096
+    rows, 4096 -> 11008 with SiLU: 918 us, as two products from descriptors 1161, cuBLAS's two
+    without the gate 973."""
+    return [
+        "    # Both weights in one box: how many numbers one lies behind the other is a stride.",
+        "    apart = (second_ptr.to(tl.int64) - b_ptr.to(tl.int64)) // 2",
+        "    swapped = apart < 0",
+        "    lower_ptr = b_ptr",
+        "    if swapped:",
+        "        lower_ptr = second_ptr",
+        "    b_box = tl.make_tensor_descriptor(",
+        "        lower_ptr, [2, N, K], [tl.abs(apart), stride_b, 1], [2, BLOCK_N, BLOCK_K]",
+        "    )",
+    ]
+
+
+JOINED_LOAD = "b = tl.reshape(b_box.load([0, tile_n * BLOCK_N, k]), (2 * BLOCK_N, BLOCK_K)).T"
+"""The line that loads the tiles of both weights, side by side."""
+
+
+def joined_end() -> list[str]:
+    """Lines that take the sums of two weights apart."""
+    return [
+        "if DESCRIBED:",
+        "    sums = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N)), (0, 2, 1))",
+        "    acc, second = tl.split(sums)",
+        "    if swapped:",
+        "        acc, second = second, acc",
+    ]
 
 
 def result_box(halves: bool) -> list[str]:

@@ -132,6 +132,13 @@ class _Kernel:
         return bool(self.schedule.get("DESCRIPTORS")) and self.persists and not self._counts_batches
 
     @property
+    def _joined(self) -> bool:
+        """Whether what TMA loads of two weights is multiplied as one tile."""
+        columns = self.schedule["BLOCK_N"]
+        fit = descriptors.side_by_side(self.spec, columns, k_inside=self.b_rows)
+        return self.described and fit
+
+    @property
     def described_out(self) -> bool:
         """Whether TMA stores the result, too, where it may: of several, any."""
         if self.spec.shares:
@@ -193,18 +200,26 @@ class _Kernel:
         ]
 
     def _operand_boxes(self, goes_on: bool) -> list[str]:
-        return descriptors.operand_boxes(self.spec, self._k_inside, weights_only=goes_on)
+        return descriptors.operand_boxes(
+            self.spec, self._k_inside, weights_only=goes_on, joined=self._joined
+        )
 
     def _tile(self) -> list[str]:
         """Lines of one tile, from its place to its store."""
         return [
             *self._program(),
             "",
-            *(f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums),
+            *self._sums(),
             *(self._by_planes() if self.planes else self._by_operands()),
             "",
             *self._end(),
         ]
+
+    def _sums(self) -> list[str]:
+        """Lines of the sums before the first step."""
+        zeros = [f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums]
+        wide = "acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=tl.float32)"
+        return _either([wide], zeros) if self._joined else zeros
 
     @property
     def _turns(self) -> bool:
@@ -365,7 +380,10 @@ class _Kernel:
         boxes: list[str] = []
         if self.described:
             tiles = {weight: tile for tile, weight in weights.items()}
-            loads = descriptors.load_lines(self.spec, self._k_inside, tiles)
+            joined = self._joined
+            loads = descriptors.load_lines(self.spec, self._k_inside, tiles, joined=joined)
+            if joined:
+                step = _either(["acc = tl.dot(a, b, acc)"], step)
             boxes = ["if DESCRIBED:", *(f"    {line}" for line in loads)]
             moves = ["if not DESCRIBED:", *(f"    {line}" for line in moves)]
         return [
@@ -385,7 +403,7 @@ class _Kernel:
         ]
 
     def _end(self) -> list[str]:
-        lines = list(masks())
+        lines = [*(descriptors.joined_end() if self._joined else ()), *masks()]
         if self.split > 1:
             batch = self._batches if self.spec.batch_dims else "1"
             return [
@@ -505,6 +523,12 @@ class _Kernel:
         if self.described_out:
             options.append(descriptors.described_out_option(columns))
         return [*lines, *call_lines(self.name, grid, arguments, options)]
+
+
+def _either(described: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Lines for what TMA loads, and lines for what it does not."""
+    lines = ["if DESCRIBED:", *(f"    {line}" for line in described)]
+    return [*lines, "else:", *(f"    {line}" for line in other)]
 
 
 def _divides(block: int, size: str) -> str:
