@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from agentkernel.agents.compiler_coder import Variant, family
+from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.partitions import partitions, structure
+from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.swap.kernel import execute_module
 from agentkernel.tools.judge.judge import judge
@@ -21,6 +24,7 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.search import MeasuringSearcher, best_first
 from agentkernel.tools.targets import find_target
+from tests.compiler.cross_compile import imported
 
 pytestmark = pytest.mark.gpu
 
@@ -55,6 +59,16 @@ class Gated(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.glu(self.linear(x))
+
+
+class Swiglu(nn.Module):
+    def __init__(self, inner: int, outer: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate = nn.Linear(inner, outer, bias=False, dtype=dtype)
+        self.up = nn.Linear(inner, outer, bias=False, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.gate(x)) * self.up(x)
 
 
 class Multiplied(nn.Module):
@@ -226,7 +240,8 @@ def test_products_by_descriptors(sizes: tuple[int, int, int]) -> None:
     """The first two of the search, in each launch form."""
     rows, inner, outer = sizes
     x = torch.randn(rows, inner, dtype=torch.bfloat16)
-    for module in (Projected(inner, outer, x.dtype), Gated(inner, outer, x.dtype)):
+    for kind in (Projected, Gated, Swiglu):
+        module = kind(inner, outer, x.dtype)
         loaded = problem_from_module(module, (x,))
         found = variants(loaded, "gemm")
         described = [item for item in found if "make_tensor_descriptor" in item.source.text]
@@ -237,6 +252,31 @@ def test_products_by_descriptors(sizes: tuple[int, int, int]) -> None:
             for form in (with_direct_launches(item.source.text), with_graph(item.source.text)):
                 assert form is not None
                 assert_accepted(loaded, form)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(0, 520 * 1024), (520 * 1024 + 8, 0), (0, 521 * 1024 + 24), (0, 0), (1024, 0)],
+    ids=["rows behind", "before, by 8 more", "no whole rows", "one weight", "overlapping"],
+)
+def test_two_weights_lie_any_distance_apart(first: int, second: int) -> None:
+    rows, columns, k = 777, 520, 1024
+    a = torch.randn(rows, k, device="cuda").bfloat16()
+    memory = torch.randn(2 * (columns + 2) * k, device="cuda").bfloat16() / k**0.5
+    b, v = (memory[begin:].as_strided((columns, k), (k, 1)) for begin in (first, second))
+    spec = GemmSpec(
+        name="pair", a="a", b="b", gates=("second",), out="out", m="m", n="n", k="k",
+        dtype="bfloat16", epilogue=("acc = tl.maximum(acc, 0.0) * second",),
+    )  # fmt: skip
+    schedule = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "SPLIT_K": 1}
+    schedule |= {"num_warps": 8, "num_stages": 3, "PERSIST": 132, "DESCRIPTORS": 2}
+    out = torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
+    text = emit_gemm(spec, schedule)
+    lines = ["def run(a, b, second, out, m, n, k):", *(f"    {line}" for line in text.launch)]
+    pieces = [*helper_sources(text.helpers), text.source, "\n".join(lines)]
+    imported("\n\n\n".join(pieces)).run(a, b, v, out, rows, columns, k)
+    wanted = (a.double() @ b.double().T).relu() * (a.double() @ v.double().T)
+    assert (out.double() - wanted).norm() <= 3e-3 * wanted.norm()
 
 
 class Head(nn.Module):

@@ -307,8 +307,8 @@ class CompilerCoder:
         first = list(made)
 
         def forms(place: int, time_us: float) -> list[Form]:
-            if first[place].plain is not None:
-                return []
+            plain = first[place].plain
+            place = place if plain is None else plain
             known = seen | {source_sha256(item.source.text) for item in first}
             new = _forms_of(first[place], graph, time_us, known, place)
             made.extend(new)

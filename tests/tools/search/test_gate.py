@@ -24,7 +24,7 @@ from agentkernel.tools.search.measuring import (
 )
 from agentkernel.tools.search.space import Form, Space
 from agentkernel.tools.search.static import BUDGET_SPENT
-from agentkernel.tools.search.worker import Entry, Sketch, WarmUpResult
+from agentkernel.tools.search.worker import Block, Entry, Sketch, WarmUpResult
 
 
 class Noted(GpuLock):
@@ -69,13 +69,13 @@ class Bench:
 
     def time_block(
         self, index: int, calls: int, *, last_us: float, limit_us: float, whole: bool = True
-    ) -> tuple[float, ...] | None:
+    ) -> Block | None:
         self.seen.append(("time", self.place.held))
         self.blocks += 1
         if index == self.deadly:
             self.loaded.clear()
             return None
-        return (float(10 + index),) * calls
+        return Block((float(10 + index),) * calls)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_worker_comes_first_where_others_use_the_gate(
         def pids(self) -> list[int]:
             return [4711]
 
-        def time_block(self, *args: int, **named: object) -> tuple[float, ...] | None:
+        def time_block(self, *args: int, **named: object) -> Block | None:
             assert len(first) == 2, "before the first call is timed"
             return super().time_block(*args, **named)  # type: ignore[arg-type]
 
@@ -245,11 +245,34 @@ def test_a_form_is_no_part_of_the_descent(place: Noted) -> None:
         return [Form("graph", "g"), Form("direct", "d")]
 
     class Forms(Bench):
-        def time_block(self, index: int, calls: int, **named: object) -> tuple[float, ...] | None:  # type: ignore[override]
-            return (1.0 if index >= MOST_MEASURED else 10.0 + index,) * calls
+        def time_block(self, index: int, calls: int, **named: object) -> Block | None:  # type: ignore[override]
+            return Block((1.0 if index >= MOST_MEASURED else 10.0 + index,) * calls)
 
     (found,) = [_Field(space, (None,) * 40, tuple(map(float, range(1, 41))), (), forms)]
     times = race(Forms(place), 60.0, [found])
     assert asked == [0]
     assert len(times) == MOST_MEASURED + 2
     assert len(found.results()) == 42
+
+
+def test_the_form_is_that_of_the_fastest_on_the_device(place: Noted) -> None:
+    """Where all wait for the processor, its times say nothing of what a form will take."""
+    names = tuple(map(str, range(4)))
+    asked: list[tuple[int, float]] = []
+
+    def forms(best: int, time_us: float) -> list[Form]:
+        asked.append((best, time_us))
+        return [Form("direct", "d")]
+
+    class Late(Bench):
+        def time_block(self, index: int, calls: int, **named: object) -> Block | None:  # type: ignore[override]
+            device_us = (40.0, 30.0, 10.0, 20.0, 11.0)[index]
+            launch_us = (100.0, 101.0, 120.0, 110.0, 12.0)[index]
+            return Block((device_us,) * calls, launch_us)
+
+    space = Space(None, names, names, ({},) * 4)  # type: ignore[arg-type]
+    (found,) = [_Field(space, (None,) * 4, (1.0,) * 4, (), forms)]
+    times = race(Late(place), 60.0, [found])
+    assert asked == [(2, 10.0)]
+    assert times[4].time_us == 12.0
+    assert min(times, key=lambda at: times[at]) == 4

@@ -10,31 +10,40 @@ from triton.compiler import ASTSource
 
 from agentkernel.runtime.stages import recording
 from agentkernel.tools.search import worker, worker_ops
-from agentkernel.tools.search.worker_ops import time_block
+from agentkernel.tools.search.worker_ops import FLUSH_US, time_block
 
 
 class Bench:
-    """Calls of 5, 7 and 9 us on the device."""
+    """Calls of 5, 7 and 9 us on the device, unless the host is late."""
 
     def __init__(self, launching_us):
         self.launching_us = launching_us
 
-    def block(self, call, calls, last_us):
-        return (5.0, 7.0, 9.0)[:calls]
+    def block(self, call, calls, last_us, flushes=1):
+        late_us = max(0.0, self.launching_us - flushes * FLUSH_US)
+        return tuple(item + late_us for item in (5.0, 7.0, 9.0)[:calls])
 
     def enqueue_us(self, call):
         return self.launching_us
 
 
 @pytest.mark.parametrize(
-    ("launching_us", "wanted"), [(1.0, [5.0, 7.0, 9.0]), (8.0, [8.0, 8.0, 9.0])]
+    ("launching_us", "wanted"),
+    [(1.0, (5.0, 7.0, 9.0)), (8.0, (8.0, 8.0, 9.0)), (900.0, (900.0, 900.0, 900.0))],
 )
 def test_a_call_takes_at_least_its_launches(launching_us, wanted):
     state = SimpleNamespace(memory={"calls": {3: None}, "bench": Bench(launching_us)})
-    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0, "whole": True}
-    assert time_block(asked, state) == {"us": wanted}
-    assert time_block(asked | {"whole": False}, state) == {"us": [5.0, 7.0, 9.0]}
-    assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0]}
+    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 1000.0, "whole": True}
+    found = time_block(asked, state)
+    assert found == {"us": [5.0, 7.0, 9.0], "launch_us": launching_us}
+    assert worker.Block(tuple(found["us"]), found["launch_us"]).us == wanted
+
+
+def test_a_part_and_what_is_hopeless_are_not_asked_for_launches():
+    state = SimpleNamespace(memory={"calls": {3: None}, "bench": Bench(8.0)})
+    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0, "whole": False}
+    assert time_block(asked, state) == {"us": [5.0, 7.0, 9.0], "launch_us": 0.0}
+    assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0], "launch_us": 0.0}
 
 
 def filled(out, BLOCK: tl.constexpr):

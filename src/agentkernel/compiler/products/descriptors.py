@@ -17,9 +17,10 @@ from agentkernel.compiler.products.spec import GATES, GemmSpec
 
 HELPERS = frozenset(("scratch", "described"))
 """Functions beside the kernels that a launch with descriptors calls."""
-NAMES = frozenset(
-    ("a_box", "b_box", "out_box", *(f"{gate}_box" for gate in GATES), "apart", "swapped", "lower_ptr", "sums")
-)
+NAMES = frozenset((
+    "a_box", "b_box", "out_box", *(f"{gate}_box" for gate in GATES),
+    "apart", "swapped", "lower_ptr", "sums",
+))  # fmt: skip
 """What an epilogue may not bind."""
 MOST_COLUMNS = 256
 """Of what a warp group multiplies at once, and of a box."""

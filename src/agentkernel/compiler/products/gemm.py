@@ -217,7 +217,9 @@ class _Kernel:
 
     def _sums(self) -> list[str]:
         """Lines of the sums before the first step."""
-        zeros = [f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums]
+        zeros = [
+            f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums
+        ]
         wide = "acc = tl.zeros((BLOCK_M, 2 * BLOCK_N), dtype=tl.float32)"
         return _either([wide], zeros) if self._joined else zeros
 

@@ -330,7 +330,8 @@ class _Field:
         return self.descent.following(plain)
 
     def enter_forms(self, times_us: Mapping[int, float]) -> Sequence[int]:
-        """The places of the forms of the fastest, which take part from now on; asked for once."""
+        """The places of the forms of the fastest, which take part from now on; asked for once. Of
+        the times each is the device's."""
         if not times_us or self._forms is None:
             return ()
         best = min(times_us, key=lambda index: (times_us[index], index))
@@ -395,6 +396,7 @@ class _HalvingSearch:
         self._fields = fields
         self._end_s = end_s
         self._last_us: list[dict[int, float]] = [{} for _ in fields]
+        self._device_us: list[dict[int, float]] = [{} for _ in fields]
         self._sketches: dict[_Entrant, Sketch] = {}
         counts = [(len(field.kept), field.space.work_us) for field in fields]
         order = [_Entrant(number, fields[number].kept[at]) for number, at in by_weight(counts)]
@@ -441,7 +443,9 @@ class _HalvingSearch:
                 break
             if fit := self._entered(number, group):
                 return fit
-        fit = self._entered(number, field.enter_forms(times_us))
+        # A form launches otherwise: what it is made of is the fastest on the device.
+        device_us = {at: self._device_us[number].get(at, time) for at, time in times_us.items()}
+        fit = self._entered(number, field.enter_forms(device_us))
         if fit:
             self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         return fit
@@ -531,8 +535,9 @@ class _HalvingSearch:
         if found is None:
             self._out(item, f"failed while it was timed: {self._bench.last_failure}")
             return None
-        last_us[index] = min(found)
-        return found
+        last_us[index] = min(found.us)
+        self._device_us[number][index] = median(found.device_us)
+        return found.us
 
     def _time_left(self) -> bool:
         return time.monotonic() < self._end_s

@@ -124,6 +124,19 @@ class Entry(NamedTuple):
     binaries: tuple[Binary, ...] = ()
 
 
+class Block(NamedTuple):
+    """Microseconds of single calls: those on the device, and those that the processor needs for the
+    launches of one, as far as it was asked."""
+
+    device_us: tuple[float, ...]
+    launch_us: float = 0.0
+
+    @property
+    def us(self) -> tuple[float, ...]:
+        """What the calls take."""
+        return tuple(max(item, self.launch_us) for item in self.device_us)
+
+
 class ScheduleWorker:
     """A worker with the weights and inputs of problems, started again after whatever kills it."""
 
@@ -201,17 +214,19 @@ class ScheduleWorker:
 
     def time_block(
         self, index: int, calls: int, *, last_us: float, limit_us: float, whole: bool = True
-    ) -> tuple[float, ...] | None:
-        """Microseconds of single calls, of a `whole` drop-in no less than its launches take; None
-        where the schedule failed (and the worker with it)."""
+    ) -> Block | None:
+        """Calls of a schedule, and the launches of a `whole` drop-in; None where the schedule
+        failed (and the worker with it)."""
         payload: dict[str, JSON] = {"index": index, "calls": calls, "whole": whole}
         payload |= {"last_us": last_us, "limit_us": limit_us}
         reply = self._call("time_block", payload, BLOCK_LIMIT_S)
         found = None if reply is None else reply.get("us")
-        if isinstance(found, list):
+        if reply is not None and isinstance(found, list):
+            launch_us = reply.get("launch_us")
             times = [item for item in found if isinstance(item, float) and 0 < item < math.inf]
-            if times and len(times) == len(found):
-                return tuple(times)
+            told = isinstance(launch_us, float) and 0 <= launch_us < math.inf
+            if times and len(times) == len(found) and told:
+                return Block(tuple(times), launch_us)
             self.last_failure = "it answered with times that are none"
         return None
 

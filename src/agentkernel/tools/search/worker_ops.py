@@ -28,6 +28,8 @@ SAMPLES = 512
 PIECE = 1 << 24
 """Elements that are looked at once: a sum over truth values is made of as many int64."""
 LOG_CHARS = 400
+FLUSH_US, MOST_FLUSHES = 100.0, 16
+"""A flush takes longer on every card; of so many, what a call of a hundred launches needs."""
 COMPILED = "compiled_s"
 """Beside the replies by number: seconds of kernels that had to be compiled here."""
 
@@ -83,19 +85,20 @@ def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 
 def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Microseconds of `calls` cold calls of schedule `index`, after untimed ones; one call alone
-    where that is longer than `limit_us`. A whole drop-in takes at least what the processor needs to
-    launch it, which the device's own clock does not show behind the flush of a cold call; a part of
-    one is launched by the whole, as a CUDA graph where launches would hold it up."""
+    """`us`: microseconds of `calls` cold calls of schedule `index` on the device, after untimed
+    ones; one call alone where that is longer than `limit_us`. `launch_us`: what the processor needs
+    to launch a whole drop-in, which it does during the flushes before a call; a part of one is
+    launched by the whole, as a CUDA graph where launches would hold it up."""
     calls = cast("dict[int, Call]", state.memory["calls"])
     call = calls[cast(int, payload["index"])]
     bench = cast(CallTimer, state.memory["bench"])
     first = bench.block(call, 1, cast(float, payload["last_us"]))
     if first[0] > cast(float, payload["limit_us"]):
-        return {"us": list(first)}
-    found = bench.block(call, cast(int, payload["calls"]), first[0])
-    launching = bench.enqueue_us(call) if payload["whole"] else 0.0
-    return {"us": [max(item, launching) for item in found]}
+        return {"us": list(first), "launch_us": 0.0}
+    launch_us = bench.enqueue_us(call) if payload["whole"] else 0.0
+    flushes = min(MOST_FLUSHES, 1 + int(launch_us / FLUSH_US))
+    found = bench.block(call, cast(int, payload["calls"]), first[0], flushes)
+    return {"us": list(found), "launch_us": launch_us}
 
 
 def _warm_one(variant: Variant, state: WorkerState) -> dict[str, JSON]:

@@ -113,7 +113,7 @@ class CallTimer:
 
     def flush_us(self) -> float:
         """Device time of one flush, so that the caller can plan blocks."""
-        return min(self._timed(self._flush.zero_, 5, flush=False))
+        return min(self._timed(self._flush.zero_, 5, flushes=0))
 
     def event_us(self) -> float:
         """What the two events around a call say where there is no call; 0 on the CPU."""
@@ -121,15 +121,18 @@ class CallTimer:
             return 0.0
         return median(self.block(lambda: None, EVENT_CALLS))
 
-    def block(self, call: Call, calls: int, last_us: float = 0.0) -> tuple[float, ...]:
-        """Microseconds of each of `calls` cold calls, after one to three untimed ones."""
+    def block(
+        self, call: Call, calls: int, last_us: float = 0.0, flushes: int = 1
+    ) -> tuple[float, ...]:
+        """Microseconds of each of `calls` cold calls, after one to three untimed ones. During more
+        `flushes` before a call the host gets further ahead of the device."""
         import torch
 
         with torch.no_grad(), garbage_collection_paused():
             for _ in range(1 if last_us > LONG_CALL_US else 3):
                 call()
             lead = 0 if self.device == "cpu" or last_us > LONG_CALL_US else LEAD_CALLS
-            return tuple(self._timed(call, calls + lead, flush=True)[lead:])
+            return tuple(self._timed(call, calls + lead, flushes=flushes)[lead:])
 
     def stopwatch(self, calls: int) -> Stopwatch:
         """Begin and end of up to `calls` calls by this process's own clock."""
@@ -233,15 +236,15 @@ class CallTimer:
         samples = sorted(self.block(lambda: target.copy_(source), 21))
         return 2.0 * source.numel() * 4 / (samples[len(samples) // 2] * 1e3)
 
-    def _timed(self, call: Call, calls: int, *, flush: bool) -> list[float]:
+    def _timed(self, call: Call, calls: int, *, flushes: int) -> list[float]:
         if self.device == "cpu":
-            return [self._timed_on_cpu(call, flush=flush) for _ in range(calls)]
+            return [self._timed_on_cpu(call, flush=flushes > 0) for _ in range(calls)]
         import torch
 
         pairs = self._event_pairs(calls)
         torch.cuda.synchronize()
         for begin, end in pairs:
-            if flush:
+            for _ in range(flushes):
                 self._flush.zero_()
             begin.record()
             call()
