@@ -224,9 +224,9 @@ class ScheduleWorker:
         if reply is not None and isinstance(found, list):
             launch_us = reply.get("launch_us")
             times = [item for item in found if isinstance(item, float) and 0 < item < math.inf]
-            told = isinstance(launch_us, float) and 0 <= launch_us < math.inf
-            if times and len(times) == len(found) and told:
-                return Block(tuple(times), launch_us)
+            told = launch_us if isinstance(launch_us, float) else math.inf
+            if times and len(times) == len(found) and 0 <= told < math.inf:
+                return Block(tuple(times), told)
             self.last_failure = "it answered with times that are none"
         return None
 
