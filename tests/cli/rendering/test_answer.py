@@ -211,6 +211,7 @@ def test_eagers_error_of_an_odd_case_is_not_shown_as_that_of_the_modules_own_inp
     said = "1.0e-07 (eager 2.0e-01 in the case 'shifted, x float32[3, 8]')"
     assert any(text.startswith(said) for _, text in figure_rows(shown))
     assert said in answer_html(shown).replace("&#x27;", "'")
+    assert any(line.endswith(f"passed; error against fp64 {said}") for line in verdict_lines(found))
 
 
 def test_the_interval_is_of_the_fastest_baseline() -> None:

@@ -42,9 +42,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         # What failed may be none of the cases that are counted: another build of the module, say.
         before = verdict.failure is not None and passed == asked
         which = f"{count(asked, 'case')} before it" if before else f"{passed} of {asked} cases"
+        odd = f" in the case {verdict.worst_eager_case!r}" if verdict.worst_eager_case else ""
+        eager = f"eager {show_error(verdict.worst_eager_error)}{odd}"
         lines.append(
-            f"{which} passed; error against fp64 "
-            f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
+            f"{which} passed; error against fp64 {show_error(verdict.worst_error)} ({eager})"
         )
         if verdict.margin_text:
             lines.append(f"{verdict.margin_text}, by version {verdict.rule} of the precision rule")
