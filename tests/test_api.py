@@ -14,6 +14,7 @@ from torch import nn
 
 import agentkernel
 from agentkernel.domain.errors import (
+    KernelRefused,
     OutputError,
     ProblemError,
     RunNotFound,
@@ -296,6 +297,38 @@ def test_out_gets_copies(tmp_path: Path) -> None:
     assert names == ["certificate.json", "linear_optimized.py", "report.md", "roofline.svg"]
     run_folder = tmp_path / "runs" / found.run
     assert (run_folder / "linear_optimized.py").read_text() == DROP_IN
+
+
+def test_two_drop_ins_are_written_into_one_folder(tmp_path: Path) -> None:
+    """Each report names the picture that lies beside it; the run's own keep their names."""
+    for name in ("a", "b"):
+        script = Script("a", source=f"{DROP_IN}# {name}\n")
+        found = optimize(tmp_path, nn.Linear(3, 2), script, out=tmp_path / "out" / f"{name}.py")
+        assert found.picture == str(tmp_path / "out" / f"{name}.roofline.svg")
+        assert f"({name}.roofline.svg)" in Path(str(found.report)).read_text()
+        own = tmp_path / "runs" / found.run
+        assert "(roofline.svg)" in (own / "report.md").read_text()
+        assert (own / "roofline.svg").is_file()
+    kinds = ("certificate.json", "py", "report.md", "roofline.svg")
+    expected = [f"{name}.{kind}" for name in ("a", "b") for kind in kinds]
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == expected
+
+
+def test_the_newest_run_is_applied_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of runs is that of the settings, as on the command line."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunNotFound, match="No run 'last' in 'agentkernel-runs'"):
+        agentkernel.apply_all(nn.Linear(3, 2), "last")
+    script = Script("a", source=DROP_IN)
+    found = agentkernel.optimize(
+        nn.Linear(3, 2), [torch.randn(4, 3)], target="h100", workshop=FakeWorkshop((script,))
+    )
+    for name in ("last", found.run):
+        # It is found; that a scripted run keeps no graph is another matter.
+        with pytest.raises(KernelRefused, match=f"Run '{found.run}' does not say what its module"):
+            agentkernel.apply_all(nn.Linear(3, 2), name)
 
 
 def test_the_api_is_listed_and_typed() -> None:

@@ -42,6 +42,7 @@ from agentkernel.tools.problem.loading import (
     problem_from_module,
     require_module,
 )
+from agentkernel.tools.run_store import find_kernel_run
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.answer import (
     answer_html,
@@ -78,6 +79,7 @@ LOG = logging.getLogger("agentkernel")
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
 PLAIN = ("coder", "runs", "seed")
+LAST = "last"
 
 
 class Optimized(Result):
@@ -190,15 +192,16 @@ def apply(
 ) -> Applied:
     """Let `model` run verified kernels inside, behind a guard; it stays the same object otherwise.
 
-    `what` is the result of `optimize` or the folder of its run, for `model` itself; the folder of a
-    night (`name` says which of its models this is); or kernels by path with the uses' own
-    `parameters`. Each module is compared with the verified one: graph, constants and tensors. A
-    kernel runs at other sizes too where its certificate and the module's graph hold for them, with
-    `declared_sizes` only at those that it was timed at, as a night's kernels always do. A result or
-    night that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear
-    line that names what differs; the model is unchanged then.
+    `what` is the result of `optimize`, or its run by folder, by name or as "last", for `model`
+    itself; the folder of a night (`name` says which of its models this is); or kernels by path with
+    the uses' own `parameters`. Each module is compared with the verified one: graph, constants and
+    tensors. A kernel runs at other sizes too where its certificate and the module's graph hold for
+    them, with `declared_sizes` only at those that it was timed at, as a night's kernels always do.
+    A result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
+    one clear line that names what differs; the model is unchanged then.
     """
     require_module(model)
+    what = _run_named(what) if isinstance(what, str) else what
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         if kernel is None:
@@ -209,7 +212,8 @@ def apply(
         _require_folder(Path(what))
         chosen = kernels_of_night(Path(what), name)
         # The whole model was checked and timed with them at these sizes alone.
-        return apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
+        made = apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
+        return with_nothing(made, chosen.nothing) if chosen.nothing else made
     _require_kernels(what)
     return apply_equal(model, what, parameters, declared_sizes=declared_sizes)
 
@@ -220,18 +224,29 @@ def apply_all(
     """Put the kernel of a run on every module inside of `model`, itself included, that computes
     what was verified.
 
-    `what` is the result of `optimize`, or the folder of its run. `Applied.paths` are the modules
+    `what` is the result of `optimize`, or the folder of its run, or its name below the folder of
+    runs, or "last", the newest that handed a kernel over. `Applied.paths` are the modules
     that got it; `Applied.refused` says of every other module of the same class what differs;
     `declared_sizes` is that of `apply`. A result that kept a baseline changes nothing. Raises
     AgentKernelError subclasses with one line.
     """
     require_module(model)
+    what = _run_named(what) if isinstance(what, str) else what
     _require_run(what)
     kernel = _kernel_of(what)
     if kernel is None:
         return with_nothing(apply_kernels(model, {}), KEPT)
     name = kernel.certificate.problem.class_name
     return apply_everywhere(model, kernel, name, declared_sizes=declared_sizes)
+
+
+def _run_named(what: str) -> str | Path:
+    """The folder of the run that `what` names as on the command line: "last", which is the newest
+    run that handed a kernel over, or a run's name. A path is given back as it is."""
+    if os.path.lexists(what) or os.sep in what:
+        return what
+    runs = Path(load_settings(None, (), {}).runs)
+    return find_kernel_run(runs, what) if what == LAST or (runs / what).is_dir() else what
 
 
 def _is_run(what: object) -> TypeGuard[str | Path]:

@@ -13,6 +13,7 @@ from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler import partitions as compiler_partitions
 from agentkernel.compiler.drop_in.launch import DIRECT
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.lift.inductor_code import NotLifted
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.domain.candidate import Draft, TrialResult
@@ -113,6 +114,31 @@ def _draft(problem: LoadedProblem, searcher: Searcher, strategy: str) -> Draft:
         hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
     )  # fmt: skip
     return CompilerCoder(searcher).draft(problem, request)
+
+
+class RefusedCodes:
+    """TorchInductor's code of a module that cannot be lifted."""
+
+    def begin(self, captured: Captured) -> None:
+        """Nothing has to be begun."""
+
+    def codes(self, captured: Captured) -> Sequence[NotLifted]:
+        """The same reason for each variant."""
+        return [NotLifted(reason="aten.randn_like draws random numbers")] * 2
+
+
+def test_why_nothing_is_lifted_is_told_without_the_strategys_name() -> None:
+    """Users read the reason by itself."""
+    problem = problem_from_module(nn.Softmax(-1), [torch.randn(4, 8)])
+    coder = CompilerCoder(CountingSearcher([1.0]), RefusedCodes())
+    lifted = Hypothesis(strategy="lifted", reason="")
+    asked = DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(lifted,)),
+        hypothesis=lifted, retrieved=(), history=(), diagnosis=None, round=1,
+    )  # fmt: skip
+    none = coder.draft(problem, asked).none
+    assert none is not None
+    assert (none.reason, none.uncovered) == ("aten.randn_like draws random numbers", ("lifted",))
 
 
 def test_the_fastest_of_the_family_is_drafted() -> None:

@@ -13,6 +13,7 @@ import torch
 
 from agentkernel.cli.apply import AppliedCheck, ProblemModel, check_lines
 from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.run_store import find_kernel_run, passed_over
 from tests.swap.applied_kernels import WRONG, example, norm_kernel
 from tests.swap.test_found import write_run
 from tests.swap.test_free_sizes import judged_norm
@@ -102,6 +103,29 @@ def test_what_holds_ends_with_the_line_for_a_program() -> None:
     assert said in check_lines(figures)
     wrong = found.model_copy(update={"accepted": False})
     assert not any("in your program" in line for line in check_lines(wrong))
+
+
+def test_it_is_said_which_run_last_is_where_a_newer_one_has_no_drop_in(tmp_path: Path) -> None:
+    for name, result in (
+        ("norm-20261130-090000-aaaa", {"status": "verified", "candidate": "norm_optimized.py"}),
+        ("norm-20261130-090100-bbbb", {"status": "failed"}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    folder = find_kernel_run(tmp_path, "last")
+    assert folder.name == "norm-20261130-090000-aaaa"
+    newer = passed_over(tmp_path, "last", folder)
+    assert newer == "norm-20261130-090100-bbbb"
+    assert passed_over(tmp_path, folder.name, folder) == ""
+    assert passed_over(tmp_path, "last", tmp_path / newer) == ""
+    found = AppliedCheck(
+        accepted=True, reason="near", folder=str(folder), paths=("",), refused={}, newer=newer
+    )
+    said = f"run {folder.name}; {newer} is newer and has no drop-in"
+    assert check_lines(found)[0] == said
+    nowhere = found.model_copy(update={"paths": (), "accepted": False})
+    assert check_lines(nowhere)[0] == said
 
 
 def test_where_it_went_in_stands_first_and_modules_around_it_are_no_refusals() -> None:

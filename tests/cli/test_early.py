@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.early import check_early
+from agentkernel.cli.configuration import with_checked_models
+from agentkernel.cli.early import check_early, check_output
 from agentkernel.cli.options import PlanFlags, Subject
+from agentkernel.domain.errors import SettingError
+from agentkernel.storage.configuration import load_settings
 
 CALL = """
 import sys
@@ -42,6 +45,9 @@ MISTAKES = {
     "optimize good.py --config nothere.yaml": "nothere.yaml",
     "optimize good.py -c judge.sedes=3": "judge.seeds",
     "judge good.py --candidate good.py -c judge.sedes=3": "judge.seeds",
+    "optimize good.py --out good.py": "'good.py' is there and was not written by agentkernel",
+    "optimize good.py --out /proc/fast.py": "Cannot write '/proc'",
+    "optimize good.py --out mine": "'mine/report.md' is there and was not written",
 }
 
 
@@ -49,6 +55,8 @@ MISTAKES = {
 def test_a_mistake_costs_no_import_of_torch(line: str, tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("class Model(:\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.md").write_text("# my own\n")
     done = subprocess.run(
         [sys.executable, "-c", CALL, *line.split()],
         capture_output=True,
@@ -59,6 +67,24 @@ def test_a_mistake_costs_no_import_of_torch(line: str, tmp_path: Path) -> None:
     assert done.stdout == "2 []\n", done.stderr
     assert MISTAKES[line] in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_is_left_where_an_output_may_be_written(tmp_path: Path) -> None:
+    check_output(tmp_path / "deep" / "below" / "fast.py")
+    check_output(tmp_path / "folder")
+    check_output(None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("coder", ["chat:openai:m", "team:local:x,chat:openai:m@http://h:1/v1"])
+def test_a_model_whose_client_is_not_installed_is_told_with_the_line_that_installs_it(
+    coder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = load_settings(None, (), {"coder": coder})
+    assert with_checked_models(asked) == asked
+    monkeypatch.setitem(sys.modules, "langchain_openai", None)
+    with pytest.raises(SettingError, match=r"needs .*langchain-openai.* pip install langchain-o"):
+        with_checked_models(asked)
 
 
 @pytest.mark.parametrize("target", ["local", "H100", None])

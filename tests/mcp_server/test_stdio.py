@@ -14,6 +14,7 @@ import anyio
 import pytest
 from mcp import MCPError
 
+from agentkernel.mcp_server.tools import Rules, rule_flags, with_target
 from tests.mcp_server.clients import Agent, with_agent
 
 TOOLS = {
@@ -149,8 +150,19 @@ BAD = (
     ("show", {"run": ".."}, "no name of a run"),
     ("show", {"run_id": "no-such-run"}, "no-such-run"),
     ("show", {"run": "last", "run_id": "no-such-run"}, "either"),
+    ("verify", {"run": "a", "run_id": "b"}, "Give either `run` or `run_id`"),
+    ("verify", {"run_id": "one"}, "outside"),
+    ("apply_check", {"run_id": "-x", "module": "broken.py"}, "no name of a run"),
+    ("status", {"run": "judge-1"}, "No run_id 'judge-1'"),
+    ("result", {"run": "judge-1"}, "No run_id 'judge-1'"),
+    ("cancel", {"run": "judge-1"}, "No run_id 'judge-1'"),
+    (
+        "optimize",
+        {"module": "broken.py", "target": "a100", "rules": {"target": "h100"}},
+        "`target` is 'a100' and that of `rules` 'h100'",
+    ),
     ("show", {"name": "last"}, "show takes no argument 'name'. It takes: run, run_id."),
-    ("status", {"run": "judge-1"}, "It takes: run_id."),
+    ("status", {"name": "judge-1"}, "It takes: run_id, run."),
     ("search_knowledge", {}, "Give `words`, an `error`'s text or a `module`'s file."),
     ("search_knowledge", {"query": "softmax"}, "words, error, module, kind, limit"),
     ("verify", {"certificate": "../secret.txt"}, "outside"),
@@ -162,6 +174,14 @@ BAD = (
     ("cancel", {"run_id": "judge-1"}, "No run_id"),
     ("no_such_tool", {}, "no_such_tool"),
 )
+
+
+def test_a_target_is_taken_beside_the_rules_or_in_them() -> None:
+    assert rule_flags(with_target(None, "a100")) == ["--target=a100"]
+    rules = Rules(precision="tf32")
+    assert rule_flags(with_target(rules, "a100")) == ["--target=a100", "--precision=tf32"]
+    assert with_target(Rules(target="h100"), "h100") == Rules(target="h100")
+    assert with_target(rules, "") is rules
 
 
 def test_a_hostile_client_gets_errors_and_the_server_lives(workspace: Path) -> None:

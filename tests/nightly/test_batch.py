@@ -128,6 +128,24 @@ def test_lists_that_do_not_read(text: str, tmp_path: Path) -> None:
         read_list(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("foo: 1", r"list\.yaml has neither 'models:' nor 'problems:'\. Expected 'models:' with"),
+        ("models: [", "Cannot read the list .* Expected 'models:' with"),
+        (None, "No such file or directory. Expected 'models:' with"),
+    ],
+)
+def test_both_kinds_of_files_are_named_where_it_is_neither(
+    text: str | None, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ProblemError, match=words):
+        read_list(path)
+
+
 def test_a_bare_list_will_do(listed: Path) -> None:
     listed.write_text("- softmax.py\n")
     assert [Path(item.file).name for item in read_list(listed).problems] == ["softmax.py"]

@@ -48,6 +48,7 @@ class Scaled(nn.Module):
         (nn.LayerNorm(8).half(), r"weight is float16\[8\], verified for float32\[8\]"),
         (nn.RMSNorm(8), "it computes rms_norm where layer_norm was verified"),
         (nn.Linear(4, 4), "it has no graph on the verified inputs"),
+        (nn.Bilinear(4, 4, 4), r"its forward\(input1.* does not take the verified inputs: missing"),
     ],
 )
 def test_another_module_is_refused_with_the_difference(other: nn.Module, words: str) -> None:

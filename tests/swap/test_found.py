@@ -88,7 +88,7 @@ def test_a_model_with_equal_modules_is_told_of_apply_all(tmp_path: Path) -> None
         agentkernel.apply(model, result)
     assert str(caught.value).count("Next:") == 1
     assert agentkernel.counts(model) == {}
-    with pytest.raises(KernelRefused, match="no graph on the verified inputs") as caught:
+    with pytest.raises(KernelRefused, match="does not take the verified inputs: missing") as caught:
         agentkernel.apply(nn.Bilinear(8, 8, 8), result)
     assert str(caught.value).count("Next:") == 1
 
@@ -172,6 +172,32 @@ def test_what_was_not_handed_over_is_not_put_in(
     tmp_path: Path, form: Form, status: RegionStatus, dropped: bool
 ) -> None:
     assert kernels_of_night(write_night(tmp_path, form, status, dropped), "one").kernels == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            {"form": "eager", "error": "The forward of one raised KeyError. Next: run it."},
+            "model 'one' failed in night 'night-1': The forward of one raised KeyError.",
+        ),
+        ({"form": "eager", "why": "nothing is faster"}, "kept eager: nothing is faster."),
+        ({"form": "regions", "dropped": ["all"]}, "handed no kernel over."),
+    ],
+)
+def test_a_model_that_got_nothing_in_the_night_is_told_why(
+    tmp_path: Path, row: dict[str, object], words: str
+) -> None:
+    file = write_night(tmp_path) / "night.json"
+    record = json.loads(file.read_text())
+    if "dropped" in row:
+        row = row | {"dropped": [record["night"]["regions"][0]["signature"]]}
+    record["night"]["models"][0] |= row
+    file.write_text(json.dumps(record))
+    applied = agentkernel.apply(block(), tmp_path, name="one")
+    assert applied.paths == ()
+    assert applied.note.startswith("No kernel was put in: model 'one'")
+    assert applied.note.endswith(words)
 
 
 def test_a_whole_and_its_regions_are_never_both_put_in(tmp_path: Path) -> None:

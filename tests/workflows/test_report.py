@@ -215,6 +215,15 @@ def test_a_models_words_stay_words() -> None:
     assert '"] --> end' not in text.partition("```mermaid")[2].partition("```")[0]
 
 
+def test_what_could_not_be_compared_stands_at_the_top() -> None:
+    note = "left out: own, seed 3, x float32[4, 8]: 60% of the reference's values are not finite"
+    text = report(measured=False, accepted=verdict(SECOND).evolve(notes=(note,)))
+    head = text.partition("## Candidates")[0]
+    assert "# plus: Right where it can be compared; nothing could be measured" in head
+    assert "Warning: for its own inputs your module gives NaN or infinities (60% of the" in head
+    assert "Warning" not in report(measured=False)
+
+
 def test_nothing_is_said_of_what_there_is_not() -> None:
     bare = ModelsSection(by_agent=(CODER,), by_round=(CODER,), by_model=(CODER,), total=CODER)
     text = section_of(bare)

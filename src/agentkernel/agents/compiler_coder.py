@@ -246,11 +246,14 @@ class CompilerCoder:
 
     def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
         """The fastest of TorchInductor's variants, lifted."""
+        strategy = request.hypothesis.strategy
         if self.writer is None:
-            raise UnsupportedOp(request.hypothesis.strategy, "there is nobody to ask TorchInductor")
+            raise UnsupportedOp(strategy, "there is nobody to ask TorchInductor")
         drafts = lifted_drafts(problem, graph, self.writer.codes(graph), request.goals.policy)
         if isinstance(drafts, NotLifted):
-            raise UnsupportedOp(request.hypothesis.strategy, drafts.reason)
+            # Users read the reason by itself, and there the strategy's name says nothing.
+            none = NoTemplate(reason=drafts.reason, uncovered=(strategy,))
+            return Draft(candidate=None, none=none)
         seen = _seen(request)
         fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
         won = winner_for(request.hypothesis, request.retrieved)

@@ -23,7 +23,10 @@ from agentkernel.workflows.state import OptimizeRequest
 
 SettingValue = str | int | float | bool | None
 SettingsFor = Callable[[Mapping[str, object]], Settings]
-EXPECTED = "Expected 'problems:' with a list of files, or of 'file:' with 'inputs:' and 'target:'."
+EXPECTED = (
+    "Expected 'models:' with a zoo's list of 'name:', 'model:' and 'inputs:', or 'problems:' with "
+    "a list of files, or of 'file:' with 'inputs:' and 'target:'."
+)
 
 
 class Entry(Frozen):
@@ -99,6 +102,8 @@ def read_list(path: Path) -> BatchList:
     if isinstance(tree, dict) and isinstance(tree.get("problems"), list):
         items = [{"file": item} if isinstance(item, str) else item for item in tree["problems"]]
         tree = {**tree, "problems": items}
+    if isinstance(tree, dict) and "problems" not in tree:
+        raise ProblemError(f"{path.name} has neither 'models:' nor 'problems:'. {EXPECTED}")
     try:
         found = BatchList.model_validate(tree)
     except ValidationError as error:

@@ -24,7 +24,7 @@ from agentkernel.domain.plain_text import plain_line
 from agentkernel.nightly.page.files import refuse_night
 from agentkernel.runtime.machine import local_gpu
 from agentkernel.tools.problem.loading import check_reference, load_problem
-from agentkernel.tools.run_store import find_kernel_run
+from agentkernel.tools.run_store import find_kernel_run, passed_over
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,6 +75,8 @@ class AppliedCheck(Frozen):
     kernel_calls: int = 0
     fallbacks: int = 0
     declared_sizes: bool = False
+    newer: str = ""
+    """The newest run, where that handed no kernel over and 'last' is an older one."""
     note: str = ""
     """That the kernel runs at sizes at which it was not timed; "" where it does not."""
 
@@ -83,7 +85,8 @@ def apply(flags: ApplyFlags) -> None:
     """`agentkernel apply`."""
     refuse_night(flags.run, "in Python, ")
     check_reference(flags.subject.reference)
-    folder = find_kernel_run(runs_path(flags.runs, flags.settings), flags.run)
+    runs = runs_path(flags.runs, flags.settings)
+    folder = find_kernel_run(runs, flags.run)
     device = "cuda" if local_gpu() is not None else "cpu"
     if device == "cpu":
         # Before torch: Triton is an interpreter, or not, from its import on.
@@ -93,6 +96,7 @@ def apply(flags: ApplyFlags) -> None:
     subject = flags.subject
     loaded = load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
     found = check(folder, ProblemModel(loaded), device, declared_sizes=flags.declared_sizes)
+    found = found.evolve(newer=passed_over(runs, flags.run, folder))
     if flags.as_json:
         print_json(found)
     else:
@@ -145,10 +149,13 @@ def check_lines(found: AppliedCheck) -> list[str]:
         for path, why in found.refused.items()
         if not any(inside.startswith(f"{path}." if path else "") for inside in found.paths)
     ]
+    name = Path(found.folder).name
+    newer = [f"run {name}; {found.newer} is newer and has no drop-in"] if found.newer else []
     if not found.paths:
-        return [*refused, f"rejected: {found.reason}", NEXT_RUN]
+        return [*newer, *refused, f"rejected: {found.reason}", NEXT_RUN]
     places = ", ".join(path or "the model itself" for path in found.paths)
     lines = [
+        *newer,
         f"in place at: {places}",
         *refused,
         f"{'accepted' if found.accepted else 'rejected'}: {found.reason}",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from agentkernel.agents.coder_factory import check_coder, coder_models
-from agentkernel.agents.models.provider import record_name
+from agentkernel.agents.models.chat import require_client
+from agentkernel.agents.models.provider import CHAT, record_name
 from agentkernel.cli.options import SettingsFlags
 from agentkernel.cli.rendering.live import ModelUsage, usage_of
 from agentkernel.domain.errors import RunNotFound, SettingError
@@ -74,6 +75,9 @@ def with_checked_models(settings: Settings) -> Settings:
     check_endpoint("models.base_url", settings.models.base_url)
     for agent, spec in named_models(settings):
         check_model(agent, spec, settings.models.base_url)
+        # A replay asks nobody: its answers are in the records.
+        if spec.startswith(CHAT) and settings.models.replay is None:
+            require_client(spec)
     check_coder(settings.coder, settings.team)
     replay = settings.models.replay
     if replay is None:

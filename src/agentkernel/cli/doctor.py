@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentkernel.agents.coder_factory import file_coder
+from agentkernel.agents.models.chat import client_package
 from agentkernel.agents.models.local_presets import PREFIX, parse_local
 from agentkernel.agents.models.provider import ModelSpec, record_name
 from agentkernel.agents.safe_text import url_without_credentials
@@ -291,7 +292,7 @@ def check_model(agent: str, spec: str, settings: Settings) -> Check:
 def _check_there(agent: str, found: ModelSpec) -> Check:
     """A client for the provider, and its key unless the endpoint is one's own."""
     provider = found.name.removeprefix("chat:").partition(":")[0]
-    package = f"langchain-{provider.replace('_', '-')}"
+    package = client_package(found.name)
     if not _version(package):
         return Check(agent, False, f"{found.name} needs {package}", f"pip install {package}")
     if found.base_url is not None:

@@ -15,6 +15,8 @@ from agentkernel.cli.options import (
 from agentkernel.cli.rendering.text import parse_bytes, parse_seconds
 from agentkernel.domain.errors import ProblemError
 from agentkernel.storage import source_text
+from agentkernel.storage.files import require_writable
+from agentkernel.tools.own_files import require_free_output
 from agentkernel.tools.problem.loading import check_reference
 from agentkernel.tools.targets import target_by_name
 
@@ -28,6 +30,7 @@ def check_early(flags: object) -> None:
     if isinstance(flags, OptimizeFlags):
         settings = with_checked_models(settings_from(flags.configured, optimize_values(flags)))
         target = None if settings.remote else settings.target
+        check_output(flags.out)
     if isinstance(flags, JudgeFlags | ProfileFlags):
         settings = settings_from(flags.settings, settings_of(flags))
         target = None if flags.remote or settings.remote else settings.target
@@ -36,6 +39,13 @@ def check_early(flags: object) -> None:
         check_reference(flags.subject.reference)
     if target is not None and target.strip().lower() != LOCAL:
         target_by_name(target)
+
+
+def check_output(out: Path | None) -> None:
+    """Raise OutputError for an `--out` that cannot be written to, or has somebody's file there."""
+    if out is not None:
+        require_writable(out.parent if out.suffix == ".py" else out)
+        require_free_output(out)
 
 
 def optimize_values(flags: OptimizeFlags) -> dict[str, object]:

@@ -36,6 +36,20 @@ MEASURES: dict[Measure, str] = {
 }
 
 
+LEFT_OUT, NOT_FINITE = "left out: ", "of the reference's values are not finite"
+"""How the note on a case that cannot be compared begins and ends, where it is for that."""
+FAR_WORSE = 10.0
+"""Eager's largest error is of an odd case where it is so many times the candidate's."""
+WHERE_COMPARED = "where it can be compared"
+"""What is said of a right candidate where the original's own outputs are not finite."""
+OWN = "own"
+"""The distribution of the inputs that the problem itself makes."""
+EVAL_ONLY = "eval mode only: in training it raises"
+"""How the note on what a candidate raises in training mode begins."""
+NO_GRADIENTS = ("gradients are refused", "gradients not judged", "gradients in training mode not")
+"""How the notes begin that say why a drop-in holds for the forward pass alone."""
+
+
 class PolicyViolation(Frozen, defer_build=True):
     """The static policy refused the source: which rule, where."""
 
@@ -234,6 +248,38 @@ class Verdict(Frozen, defer_build=True):
     """KernelBench's own rule: allclose at 1e-4 to eager over 5 seeds; None where nobody asked."""
 
     @property
+    def not_finite(self) -> tuple[str, ...]:
+        """The notes on cases that were left out: what the original gives there is not finite."""
+        return tuple(
+            note for note in self.notes if note.startswith(LEFT_OUT) and note.endswith(NOT_FINITE)
+        )
+
+    @property
+    def uncompared(self) -> str:
+        """That the original's outputs for its own inputs are not finite, and how many cases could
+        not be compared; "" where its own inputs were."""
+        lost = self.not_finite
+        own = next((note for note in lost if note.startswith(f"{LEFT_OUT}{OWN}, ")), None)
+        if own is None:
+            return ""
+        share = own.removesuffix(NOT_FINITE).rpartition(": ")[2].strip()
+        cases = f"{len(lost)} of {len(lost) + len(self.cases)} cases could not be compared"
+        return (
+            f"for its own inputs your module gives NaN or infinities ({share} of the values): "
+            f"{cases}"
+        )
+
+    @property
+    def why_forward_only(self) -> str:
+        """Why it holds for the forward pass alone; "" where that is not known."""
+        return next((note for note in self.notes if note.startswith(NO_GRADIENTS)), "")
+
+    @property
+    def why_eval_only(self) -> str:
+        """The note on what it raises in training mode; "" where there is none."""
+        return next((note for note in self.notes if note.startswith(EVAL_ONLY)), "")
+
+    @property
     def undecided(self) -> str:
         """Why nothing is known against a candidate that was not accepted, in one line: this machine
         was too slow, or its interpreter raised. "" for every other verdict."""
@@ -256,6 +302,16 @@ class Verdict(Frozen, defer_build=True):
     def worst_eager_error(self) -> float | None:
         """The largest norm-wise error of eager PyTorch in the same cases."""
         return max((case.eager_norm_error for case in self.cases), default=None)
+
+    @property
+    def worst_eager_case(self) -> str:
+        """The case in which eager is that far off, by its inputs: `shifted, x float32[3, 128]`;
+        "" where that is not much further than the candidate ever is."""
+        worst = max(self.cases, key=lambda case: case.eager_norm_error, default=None)
+        largest = self.worst_error
+        if worst is None or largest is None or worst.eager_norm_error <= FAR_WORSE * largest:
+            return ""
+        return f"{worst.distribution}, {worst.shapes}"
 
     @property
     def margin(self) -> float | None:

@@ -44,6 +44,8 @@ Run = Annotated[
     str,
     Field(max_length=1024, description="A run's name, 'last', or the run_id of an optimize."),
 ]
+SameAsRun = Annotated[str, Field(max_length=1024, description="Another name of `run`.")]
+SameAsRunId = Annotated[str, Field(max_length=128, description="Another name of `run_id`.")]
 
 
 class ModuleCall(BaseModel):
@@ -145,10 +147,13 @@ class Tools:
         call: ModuleCall | None = None,
         rules: Rules | None = None,
         budget: Budget | None = None,
+        target: Annotated[Short, Field(description="As in `rules`.")] = "",
     ) -> str:
         """Search a faster drop-in with the embedded compiler: plan, draft, judge, measure, sign.
         Starts a run of minutes; ask status(run_id) and result(run_id)."""
         limits = budget or Budget()
+        with clear_errors():
+            rules = with_target(rules, target)
         words = ["optimize", "--json", *flag("runs", str(self.workspace.runs))]
         words += [*rule_flags(rules), *flag("time", limits.time)]
         words += [*flag("rounds", limits.rounds), *flag("speedup", limits.speedup)]
@@ -175,14 +180,12 @@ class Tools:
             job = self.jobs.start("search_knowledge", ["agentkernel", *command], files)
         return await self._answer(job, ctx, ANSWERED_S)
 
-    async def show(self, ctx: Context, run: Run = "", run_id: Run = "") -> str:
+    async def show(self, ctx: Context, run: Run = "", run_id: SameAsRun = "") -> str:
         """Show a run ('last' where none is named): its candidates, their verdicts and times, and
         its result. Given an id that search_knowledge shows, such as 'kernels/softmax_row': that
-        entry whole. `run_id` is another name of `run`."""
+        entry whole."""
         with clear_errors():
-            if run and run_id:
-                raise ProblemError("Give either `run` or `run_id`.")
-            run = run or run_id or "last"
+            run = given_name(run, run_id) or "last"
             if "/" in run:
                 words = ["knowledge", "show", "--", run]
             else:
@@ -195,10 +198,12 @@ class Tools:
         ctx: Context,
         run: Annotated[str, Field(max_length=128)] = "",
         certificate: Annotated[str, Field(max_length=1024)] = "",
+        run_id: SameAsRun = "",
     ) -> str:
         """Check a certificate (of a run, or a file) and replay its judgement. Starts a run; ask
         result(run_id)."""
         with clear_errors():
+            run = given_name(run, run_id)
             if bool(run) == bool(certificate):
                 raise ProblemError("Give either `run` or `certificate`.")
             file = certificate or f"{RUNS_FOLDER}/{self._run_name(run)}/certificate.json"
@@ -206,18 +211,27 @@ class Tools:
         return await self._begin("verify", words, ctx)
 
     async def apply_check(
-        self, run: Run, module: ModuleFile, ctx: Context, call: ModuleCall | None = None
+        self,
+        module: ModuleFile,
+        ctx: Context,
+        run: Run = "",
+        call: ModuleCall | None = None,
+        run_id: SameAsRun = "",
     ) -> str:
-        """Put a run's verified kernel into a model (a module's file) and compare the outputs of
-        the whole model with fp64. Starts a run; ask result(run_id)."""
+        """Put a run's verified kernel ('last' where none is named) into a model (a module's file)
+        and compare the outputs of the whole model with fp64. Starts a run; ask result(run_id)."""
         with clear_errors():
+            run = given_name(run, run_id) or "last"
             folder = self.workspace.run_folder(self._run_name(run))
         words = ["apply", f"--run={folder}"]
         return await self._begin("apply_check", words, ctx, module=module, call=call)
 
-    async def status(self, run_id: Annotated[str, Field(max_length=128)] = "") -> str:
+    async def status(
+        self, run_id: Annotated[str, Field(max_length=128)] = "", run: SameAsRunId = ""
+    ) -> str:
         """How far a run is; without run_id the list of runs that tools have started."""
         with clear_errors():
+            run_id = given_name(run, run_id)
             if run_id:
                 return status_of(self.jobs.find(run_id))
             known = self.jobs.all()[-MOST_LISTED:]
@@ -226,21 +240,22 @@ class Tools:
 
     async def result(
         self,
-        run_id: RunId,
         ctx: Context,
+        run_id: RunId = "",
         wait_s: Annotated[float, Field(ge=0, le=60, description="Seconds, 60 at most.")] = 0.0,
         page: Annotated[int, Field(ge=1, le=1000)] = 1,
+        run: SameAsRunId = "",
     ) -> str:
         """The answer of a run that a tool has started; waits for it up to wait_s seconds,
         60 at most: ask again where it goes on."""
         with clear_errors():
-            job = self.jobs.find(run_id)
+            job = self.jobs.find(given_name(run, run_id))
         return await self._answer(job, ctx, wait_s, page)
 
-    async def cancel(self, run_id: RunId) -> str:
+    async def cancel(self, run_id: RunId = "", run: SameAsRunId = "") -> str:
         """Interrupt a run; what is finished is kept. Called again on the same run: kill it."""
         with clear_errors():
-            job = self.jobs.find(run_id)
+            job = self.jobs.find(given_name(run, run_id))
             job.cancel()
         with anyio.move_on_after(CANCEL_S):
             while job.state() == "running":
@@ -322,6 +337,26 @@ def clear_errors() -> Iterator[None]:
         raise ToolError(str(error)) from error
     except OSError as error:
         raise ToolError(f"Cannot use a file: {error.strerror or error}.") from error
+
+
+def given_name(run: str, run_id: str) -> str:
+    """The run that one of two names of an argument names; "" for none. Raises ProblemError."""
+    if run and run_id:
+        raise ProblemError("Give either `run` or `run_id`.")
+    return run or run_id
+
+
+def with_target(rules: Rules | None, target: str) -> Rules | None:
+    """The rules with a `target` that was given beside them, as `plan` takes it. Raises
+    ProblemError."""
+    if not target:
+        return rules
+    found = rules or Rules()
+    if found.target not in ("", target):
+        raise ProblemError(
+            f"`target` is {target!r} and that of `rules` {found.target!r}. Give one."
+        )
+    return Rules(target=target, precision=found.precision, policy=found.policy)
 
 
 def flag(name: str, value: object) -> list[str]:

@@ -168,8 +168,11 @@ def parse_override(item: str, example: str) -> tuple[str, object]:
 def require_known(key: str, known: Sequence[str], where: str) -> None:
     """Raise SettingError, which names the nearest of `known`, where `key` is none of them."""
     if key not in known:
-        near = [name for name in known if name.rpartition(".")[2] == key]
-        near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+        last = {name.rpartition(".")[2]: name for name in reversed(known)}
+        near = [last[key]] if key in last else difflib.get_close_matches(key, known, n=1)
+        if not near:  # "time" for "budget.time_s"
+            typed = key.rpartition(".")[2]
+            near = [last[name] for name in difflib.get_close_matches(typed, last, n=1, cutoff=0.7)]
         hint = f"The nearest known one is {near[0]!r}." if near else f"Known: {', '.join(known)}."
         raise SettingError(f"Unknown setting {key!r} ({where}). {hint}")
 

@@ -14,6 +14,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -279,6 +280,16 @@ def make_folder(path: Path) -> None:
         probe = path / f".probe.{os.getpid()}.{secrets.token_hex(4)}"
         open_new(probe).close()
         probe.unlink()
+
+
+def require_writable(folder: Path) -> None:
+    """Prove that `folder` is there, or could be made, and takes files; nothing is left behind.
+    Raises OutputError."""
+    with explain_write_failure(folder):
+        place = folder.absolute()
+        while not place.exists():
+            place = place.parent
+        tempfile.TemporaryFile(dir=place).close()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ where its graph, constants and tensor layouts are those that the kernel was veri
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 import sys
@@ -42,6 +43,7 @@ from agentkernel.tools.problem.graph_identity import (
 )
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.problem.module_graph import problem_graph
+from agentkernel.tools.problem.structures import unflatten_data
 from agentkernel.tools.run_store import is_unfinished
 
 if TYPE_CHECKING:
@@ -274,8 +276,11 @@ def match_module(module: nn.Module, kernel: Kernel, *, declared_sizes: bool = Fa
     """
     name = f"Kernel {kernel.sha256[:10]!r} cannot stand for this {type(module).__name__}"
     modes = {item: item.training for item in module.modules()}
+    bound = _bound(kernel)
+    if (why := _no_such_call(module, bound)) is not None:
+        raise KernelRefused(f"{name}: {why}. {NEXT_OPTIMIZE_MODULE}")
     try:
-        signed = signed_module(module, _bound(kernel))
+        signed = signed_module(module, bound)
         verified = graph_of(kernel.certificate)
         free = None if declared_sizes else free_forms(kernel, verified, signed, module)
     except (ProblemError, RuntimeError, TypeError, ValueError) as error:
@@ -297,6 +302,22 @@ def match_module(module: nn.Module, kernel: Kernel, *, declared_sizes: bool = Fa
     if words is not None:
         raise KernelRefused(f"{name}: {words}. {NEXT_OPTIMIZE_MODULE}")
     return Match(signed.flat.parameters, free)
+
+
+def _no_such_call(module: nn.Module, bound: BoundCall) -> str | None:
+    """Why forward cannot be called on the verified inputs; None where it can, or nobody knows."""
+    args, kwargs = bound.inputs, {}
+    if bound.structure is not None:
+        args, kwargs = unflatten_data(bound.structure, bound.inputs)
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"its forward{signature} does not take the verified inputs: {error}"
+    return None
 
 
 def _bound(kernel: Kernel) -> BoundCall:

@@ -361,6 +361,12 @@ def find_kernel_run(runs: Path, run: str) -> Path:
     return find_run(runs, run)
 
 
+def passed_over(runs: Path, run: str, found: Path) -> str:
+    """The newest run, where `found` stands for "last" and is an older one; else ""."""
+    newest = run_folders(runs)[-1:] if run == "last" else ()
+    return next((item.name for item in newest if item.name != found.resolve().name), "")
+
+
 def open_run(runs: Path, run: str) -> RunStore:
     """Open a run to work on it; what was lost of a damaged `run.sqlite` is in `repaired`. Raises
     RunNotFound with one clear line, RunBusy where it is damaged and another process works on it."""

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
-from agentkernel.domain.verdict import Verdict, allowed_text
+from agentkernel.domain.verdict import WHERE_COMPARED, Verdict, allowed_text
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
 from agentkernel.tools.command_lines import resume
 from agentkernel.workflows.outcome import (
@@ -24,6 +25,7 @@ from agentkernel.workflows.outcome import (
 )
 
 CERTIFICATE = "certificate.json"
+MOST_WHY = 120
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
 
 
@@ -41,6 +43,8 @@ def answer_sentence(result: Result, certificate: Certificate | None) -> str:
     parts = [_answer_words(result)]
     if result.candidate and result.measured and result.roofline_fraction is not None:
         parts.append(f"{result.roofline_fraction:.0%} of the roofline")
+    if result.candidate and result.measured and result.uncompared:
+        parts.append(f"correct {WHERE_COMPARED}")
     if result.candidate and margin is not None:
         parts.append(allowed_text(margin))
     text = ", ".join(parts)
@@ -88,9 +92,10 @@ def _answer_words(result: Result) -> str:
         return _kept_words(result)
     if result.measured:
         return _measured_words(result)
+    correct = f"Correct {WHERE_COMPARED}" if result.uncompared else "Correct"
     if result.estimated_time_us is None:
-        return "Correct, not measured"
-    return f"Correct, not measured: no GPU. {_estimated_words(result)}"
+        return f"{correct}, not measured"
+    return f"{correct}, not measured: no GPU. {_estimated_words(result)}"
 
 
 def _kept_words(result: Result) -> str:
@@ -170,9 +175,10 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     where nothing is handed over."""
     if result.candidate is None:
         return []
-    rows = [("use it", _import_of(Path(result.candidate), result.run))]
+    rows = [("warning", result.uncompared)] if result.uncompared else []
+    rows.append(("use it", _import_of(Path(result.candidate), result.run)))
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
-        folder = relative_path(str(Path(result.certificate).parent))
+        folder = str(Path(result.certificate).parent.absolute())
         rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
     held = holds_for(result, None)
     if certificate is not None:
@@ -190,11 +196,11 @@ def folder_of(result: Result) -> str:
 
 
 def _import_of(path: Path, run: str) -> str:
-    """The line that imports the drop-in from the working folder. In its run's folder it is named by
-    both: files of two runs of one module have the same name, and Python would give the first one
-    for the second."""
+    """The line that imports the drop-in from any working folder, but for one that lies in this one.
+    In its run's folder it is named by both: files of two runs of one module have the same name, and
+    Python would give the first one for the second."""
     if path.parent.name == run and "." not in run + path.stem:
-        runs = relative_path(str(path.parent.parent)) or "."
+        runs = str(path.parent.parent.absolute())
         name = f"{run}.{path.stem}"
         return (
             f"import importlib, sys; sys.path.append({runs!r}); "
@@ -203,8 +209,8 @@ def _import_of(path: Path, run: str) -> str:
     line = f"from {path.stem} import ModelNew"
     if not path.stem.isidentifier() or keyword.iskeyword(path.stem):
         line = f"ModelNew = __import__({path.stem!r}).ModelNew"
-    folder = relative_path(str(path.parent))
-    return line if folder in ("", ".") else f"import sys; sys.path.append({folder!r}); {line}"
+    folder = path.parent.absolute()
+    return line if folder == Path.cwd() else f"import sys; sys.path.append({str(folder)!r}); {line}"
 
 
 def holds_for(result: Result, verdict: Verdict | None, declared: Sequence[str] = ()) -> str:
@@ -212,14 +218,18 @@ def holds_for(result: Result, verdict: Verdict | None, declared: Sequence[str] =
     `declared`: the labels of the problem's own sizes."""
     if verdict is None:
         return "the declared sizes only: at others it raises" if result.declared_sizes else ""
-    parts = ["forward and gradients" if verdict.gradients else "forward only"]
+    reason = (
+        f" ({one_line(verdict.why_forward_only, MOST_WHY)})" if verdict.why_forward_only else ""
+    )
+    parts = ["forward and gradients" if verdict.gradients else f"forward only{reason}"]
     judged = {case.shapes for case in verdict.cases}
     sizes = len(judged)
     smaller = verdict.interpreted and judged.isdisjoint(declared) and bool(declared)
     if verdict.declared_sizes:
         parts.append("the declared sizes only: at others it raises")
     elif sizes > 1:
-        which = ", not the declared ones: too large without a GPU" if smaller else ""
+        why = "nothing finite to compare" if verdict.uncompared else "too large without a GPU"
+        which = f", not the declared ones: {why}" if smaller else ""
         parts.append(f"free sizes ({sizes} judged{which})")
     elif sizes == 1:
         parts.append("judged at one set of sizes alone")
@@ -261,9 +271,15 @@ def _figures(result: Result) -> list[tuple[str, str]]:
     )
     rows += [(name, f"{microseconds(value)} us") for name, value in times if value is not None]
     if result.error_vs_oracle is not None:
-        eager = error_text(result.eager_error_vs_oracle)
-        rows.append(("error against fp64", f"{error_text(result.error_vs_oracle)} (eager {eager})"))
+        eager = f"eager {error_text(result.eager_error_vs_oracle)}{eager_case(result)}"
+        rows.append(("error against fp64", f"{error_text(result.error_vs_oracle)} ({eager})"))
     return rows
+
+
+def eager_case(result: Result) -> str:
+    """` in the case 'shifted, x float32[3, 128]'`, where eager is much further off than the
+    candidate ever is: the figure alone would read as that of the module's own inputs."""
+    return f" in the case {result.eager_error_case!r}" if result.eager_error_case else ""
 
 
 def _roofline_bar(result: Result) -> str:

@@ -13,6 +13,8 @@ from agentkernel.domain.errors import AgentKernelError, RunNotFound, SettingErro
 from agentkernel.domain.settings import Settings
 from agentkernel.runtime import stages
 from agentkernel.storage.files import make_folder
+from agentkernel.tools.certificate.record import drop_in_name
+from agentkernel.tools.own_files import require_free_output
 from agentkernel.tools.problem.capture import check_call
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import (
@@ -39,7 +41,7 @@ from agentkernel.workflows.events import (
 )
 from agentkernel.workflows.models import open_model_provider
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.results import require_free, saved_result
+from agentkernel.workflows.results import saved_result
 from agentkernel.workflows.run import Graph, drive_graph, read_start, settings_of, start_files
 from agentkernel.workflows.run_factory import factory_of
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
@@ -95,7 +97,7 @@ def run(
         resolved = factory.resolve(request.settings)
         if request.out is not None:
             make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
-            require_free(request.problem.problem, request.out)
+            require_free_output(request.out, drop_in_name(request.problem.problem))
         store = create_run(
             request.problem,
             request.settings,

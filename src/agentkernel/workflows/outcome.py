@@ -67,8 +67,8 @@ class Baselines(Frozen):
 class Result(Frozen):
     """What a run hands back; with a kept baseline the figures are the best tried candidate's.
 
-    `candidate`, `certificate` and `report` are paths; `candidate` is None where a baseline is kept,
-    and `baseline` says which (None in records from before it was said).
+    `candidate`, `certificate`, `report` and `picture` are paths; `candidate` is None where a
+    baseline is kept, and `baseline` says which (None in records from before it was said).
     Speedups are measured, baseline time / candidate time; `speedup_ci95` belongs to the fastest
     baseline. Everything that nobody measured has a name that begins with `estimated_`.
     """
@@ -81,6 +81,9 @@ class Result(Frozen):
     candidate_sha256: str | None
     certificate: str | None
     report: str | None
+    picture: str | None = None
+    """The roofline beside the report; None where there is none, and in records from before it was
+    kept."""
     problem: str
     target: str
     baseline: Faster | None = None
@@ -103,6 +106,11 @@ class Result(Frozen):
     """What PyTorch's fp32 products may round in the measured baselines, and in one that is kept."""
     error_vs_oracle: float | None = None
     eager_error_vs_oracle: float | None = None
+    eager_error_case: str = ""
+    """The case that eager's error is of, where that is much larger than the candidate's."""
+    uncompared: str = ""
+    """That the module's own outputs are not finite, and how many cases could not be compared; ""
+    where they were."""
     estimated_time_us: float | None = None
     estimated_eager_us: float | None = None
     estimated_speedup_vs_eager: float | None = None

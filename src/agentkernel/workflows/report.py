@@ -25,7 +25,7 @@ from agentkernel.domain.plain_text import plain_line, sentence
 from agentkernel.domain.plan import Calibration, Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
-from agentkernel.domain.verdict import Verdict
+from agentkernel.domain.verdict import WHERE_COMPARED, Verdict
 
 RULES = "the rules"
 MARKUP = {"|": "/", "`": "'", "<": "‹", "](": "] ("}
@@ -202,7 +202,8 @@ def render_report(
     handed = handed_over(entries, certificate.candidate_sha256)
     return _template().render(
         certificate=certificate,
-        headline=HEADLINES[certificate.status],
+        headline=_headline(certificate),
+        uncompared=certificate.verdict.uncompared if certificate.verdict else "",
         machine=machine(certificate),
         dtypes=", ".join(dtypes(certificate)),
         shapes=[item.label for item in certificate.problem.shape_sets],
@@ -235,6 +236,14 @@ def render_report(
         diagnosis_cells=diagnosis_cells,
         cell=cell,
     )
+
+
+def _headline(certificate: Certificate) -> str:
+    words = HEADLINES[certificate.status]
+    found = certificate.verdict
+    if certificate.status == "verified" and found is not None and found.uncompared:
+        return words.replace("Right", f"Right {WHERE_COMPARED}")
+    return words
 
 
 @cache

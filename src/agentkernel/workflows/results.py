@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
@@ -12,7 +13,6 @@ from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.plain_text import plain
-from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import (
@@ -28,10 +28,12 @@ from agentkernel.tools.certificate.record import (
     sign_certificate,
 )
 from agentkernel.tools.own_files import (
-    is_certificate,
-    is_drop_in,
-    require_all_generated,
-    require_generated,
+    CERTIFICATE,
+    PICTURE,
+    REPORT,
+    RESULT_FILES,
+    output_places,
+    require_free_output,
 )
 from agentkernel.tools.roofline.chart import drawing_of, roofline_svg
 from agentkernel.tools.run_store import RunStore
@@ -52,9 +54,6 @@ from agentkernel.workflows.report import ReportEntry, render_report
 from agentkernel.workflows.routing import why_nothing
 from agentkernel.workflows.state import LoopState
 
-PICTURE = "roofline.svg"
-FILES = ("certificate.json", "report.md", PICTURE)
-
 
 def conclude(
     context: Context, state: LoopState, *, interrupted: bool = False, crash: str | None = None
@@ -73,13 +72,13 @@ def conclude(
         outcome = outcome.evolve(reason=lost)
     certificate = _certificate(context, state, outcome)
     drawing = _drawing(certificate)
-    report = render_report(
+    report = partial(
+        render_report,
         certificate,
         tuple(report_entry(item) for item in state.history),
         state.retrieved,
         context.store.records.drafts(),
         stop="interrupted" if interrupted else state.stop,
-        picture=PICTURE if drawing else None,
         models=models_section(context.store, state.history),
     )
     paths = _write(context.store, certificate, report, drawing)
@@ -136,15 +135,23 @@ def relocated_result(store: RunStore, result: Result) -> Result:
 
     return result.evolve(
         candidate=place(result.candidate, drop_in_name(store.manifest.problem)),
-        certificate=place(result.certificate, "certificate.json"),
-        report=place(result.report, "report.md"),
+        certificate=place(result.certificate, CERTIFICATE),
+        report=place(result.report, REPORT),
+        picture=place(result.picture, PICTURE),
     )
+
+
+class Report(Protocol):
+    """The text of the report, which names the picture that lies beside it."""
+
+    def __call__(self, *, picture: str | None) -> str: ...
 
 
 class _Paths(NamedTuple):
     candidate: str | None
     certificate: str
     report: str
+    picture: str | None
 
 
 def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certificate:
@@ -180,10 +187,12 @@ def _drawing(certificate: Certificate) -> str | None:
     return roofline_svg(drawing_of(certificate.profile, certificate.plan.analysis))
 
 
-def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
+def _write(
+    store: RunStore, certificate: Certificate, report: Report, drawing: str | None
+) -> _Paths:
     """Into the run folder always, and to `--out` where it was given."""
     name = drop_in_name(store.manifest.problem)
-    files = {"certificate.json": canonical_json(certificate), "report.md": plain(report)}
+    files = {CERTIFICATE: canonical_json(certificate)}
     if drawing is not None:
         files[PICTURE] = plain(drawing)
     source = certificate.candidate_source
@@ -192,44 +201,25 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
     else:
         with explain_write_failure(store.folder):
             (store.folder / name).unlink(missing_ok=True)
-    for key, text in files.items():
-        write_atomic(store.folder / key, text)
+    places = {key: store.folder / key for key in (*RESULT_FILES, name)}
+    _write_to(places, files, report)
     if store.manifest.out is not None:
-        require_free(store.manifest.problem, Path(store.manifest.out))
-    places = _places(store, name)
-    for key, text in files.items():
-        if places[key] != store.folder / key:
-            make_folder(places[key].parent)
-            write_atomic(places[key], text)
+        require_free_output(Path(store.manifest.out), name)
+        places = output_places(Path(store.manifest.out), name)
+        _write_to(places, files, report)
     return _Paths(
         str(places[name].resolve()) if source is not None else None,
-        str(places["certificate.json"].resolve()),
-        str(places["report.md"].resolve()),
+        str(places[CERTIFICATE].resolve()),
+        str(places[REPORT].resolve()),
+        str(places[PICTURE].resolve()) if drawing is not None else None,
     )
 
 
-def require_free(problem: Problem, out: Path) -> None:
-    """Raise OutputError where a run of `problem` with `--out` would write over somebody's file."""
-    name = drop_in_name(problem)
-    places = _outside(out, name)
-    certificate, drop_in = places.pop("certificate.json"), places.pop(name)
-    require_generated(drop_in, is_drop_in(certificate))
-    require_generated(certificate, is_certificate)
-    require_all_generated(places.values(), certificate.is_file())
-
-
-def _places(store: RunStore, name: str) -> dict[str, Path]:
-    if store.manifest.out is None:
-        return {key: store.folder / key for key in (*FILES, name)}
-    return _outside(Path(store.manifest.out), name)
-
-
-def _outside(out: Path, name: str) -> dict[str, Path]:
-    """Where `--out` puts the files: into a folder, or beside a drop-in of that path."""
-    if out.suffix != ".py":
-        return {key: out / key for key in (*FILES, name)}
-    beside = {key: out.with_name(f"{out.stem}.{key}") for key in FILES}
-    return beside | {name: out, PICTURE: out.with_name(PICTURE)}
+def _write_to(places: dict[str, Path], files: dict[str, str], report: Report) -> None:
+    picture = places[PICTURE].name if PICTURE in files else None
+    for key, text in (files | {REPORT: plain(report(picture=picture))}).items():
+        make_folder(places[key].parent)
+        write_atomic(places[key], text)
 
 
 def _result(
@@ -254,6 +244,7 @@ def _result(
         candidate_sha256=handed.sha256 if handed else None,
         certificate=paths.certificate,
         report=paths.report,
+        picture=paths.picture,
         problem=manifest.problem.name,
         target=manifest.target,
         baseline=outcome.baseline,
@@ -261,6 +252,8 @@ def _result(
         declared_sizes=bool(handed and verdict and verdict.declared_sizes),
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
+        eager_error_case=verdict.worst_eager_case if verdict else "",
+        uncompared=verdict.uncompared if verdict else "",
         drafts=sum(item.candidate.round != EARLIER for item in state.history),
         spent_s=round(context.session.spent(), 3),
         interrupted=interrupted,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.rendering.answer import answer
+from agentkernel.cli.rendering.run import figure_rows, files
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.formatting import counted, told_apart
@@ -27,7 +28,7 @@ from agentkernel.domain.verdict import (
     Verdict,
     WrongMeta,
 )
-from agentkernel.workflows.answer import fastest_baseline, holds_for, use_lines
+from agentkernel.workflows.answer import answer_html, fastest_baseline, holds_for, use_lines
 from agentkernel.workflows.outcome import Result
 from tests.cli.run_events import result
 from tests.workflows.fakes import mismatch, verdict
@@ -140,6 +141,79 @@ def test_the_answer_is_a_sentence(found: Result, words: str | None, colour: str)
     assert found.status == "failed" or found.status not in line.plain
 
 
+LOST = "for its own inputs your module gives NaN (100% of the values): 2 of 3 cases could not"
+
+
+def test_what_could_not_be_compared_is_not_called_plainly_correct() -> None:
+    found = result(uncompared=LOST)
+    assert answer(found, None).plain.startswith("Correct where it can be compared, not measured")
+    assert use_lines(found, None)[0] == ("warning", LOST)
+    timed = measured(uncompared=LOST)
+    assert answer(timed, None).plain.endswith(
+        "91% of the roofline, correct where it can be compared"
+    )
+
+
+def test_a_verdict_says_that_the_modules_own_inputs_could_not_be_compared() -> None:
+    notes = [
+        f"left out: {name}, seed 3, x float32[4, 8]: 100% of the reference's values are not finite"
+        for name in ("normal", "own", "ones", "zeros")
+    ]
+    found = verdict(Candidate(source="x", coder="", round=0)).evolve(notes=tuple(notes))
+    said = "(100% of the values): 4 of 5 cases could not be compared"
+    assert found.uncompared.endswith(said)
+    head, warning, *rest = verdict_lines(found)
+    assert head.startswith("Accepted: correct where it can be compared")
+    assert warning == found.uncompared
+    assert not any(line.startswith("left out: ") for line in rest)
+    assert any(line.startswith("4 cases left out, as the original gives NaN") for line in rest)
+    held = holds_for(result(), found.evolve(cases=(case("a"), case("b"))), ["c"])
+    assert (
+        held == "forward only, free sizes (2 judged, not the declared ones: nothing finite to "
+        "compare)"
+    )
+    few = found.evolve(notes=(notes[0], notes[2]))
+    assert few.uncompared == ""
+    head, *rest = verdict_lines(few)
+    assert "where it can be compared" not in head
+    assert set(few.notes) <= set(rest)
+
+
+def test_why_it_is_for_eval_mode_or_forward_only_is_said_once() -> None:
+    raises = "eval mode only: in training it raises ValueError: dropout"
+    refused = "gradients are refused: RuntimeError: use the original"
+    found = verdict(Candidate(source="x", coder="", round=0)).evolve(
+        eval_only=True, gradients=False, notes=(raises, refused, "needed: a flag")
+    )
+    lines = verdict_lines(found)
+    assert [line for line in lines if "eval mode only" in line] == [f"for {raises}"]
+    assert [line for line in lines if "gradients" in line] == [f"forward only: {refused}"]
+    assert "needed: a flag" in lines
+    assert f"forward only ({refused})" in holds_for(result(), found)
+    bare = found.evolve(notes=())
+    assert "for eval mode only: in training it raises an error" in verdict_lines(bare)
+    assert holds_for(result(), bare).startswith("forward only, ")
+
+
+def test_eagers_error_of_an_odd_case_is_not_shown_as_that_of_the_modules_own_inputs() -> None:
+    usual = case("x float32[8, 8]")
+    odd = usual.evolve(distribution="shifted", shapes="x float32[3, 8]", eager_norm_error=2e-1)
+    found = verdict(Candidate(source="x", coder="", round=0)).evolve(cases=(usual, odd))
+    assert found.worst_eager_case == "shifted, x float32[3, 8]"
+    near = odd.evolve(eager_norm_error=5e-7)
+    assert found.evolve(cases=(usual, near)).worst_eager_case == ""
+    assert found.evolve(cases=()).worst_eager_case == ""
+    exact = {"norm_error": 0.0, "eager_norm_error": 0.0}
+    assert found.evolve(cases=(usual.evolve(**exact),)).worst_eager_case == ""
+    shown = result(
+        error_vs_oracle=1e-7, eager_error_vs_oracle=2e-1, eager_error_case=found.worst_eager_case
+    )
+    said = "1.0e-07 (eager 2.0e-01 in the case 'shifted, x float32[3, 8]')"
+    assert any(text.startswith(said) for _, text in figure_rows(shown))
+    assert said in answer_html(shown).replace("&#x27;", "'")
+    assert any(line.endswith(f"passed; error against fp64 {said}") for line in verdict_lines(found))
+
+
 def test_the_interval_is_of_the_fastest_baseline() -> None:
     assert fastest_baseline(measured()).name == "torch.compile"
     assert fastest_baseline(measured(compiled_us=300.0)).name == "eager"
@@ -219,6 +293,8 @@ def test_the_import_works_from_the_working_folder(
         assert what == "use it"
         subprocess.run([sys.executable, "-c", line], check=True, cwd=folder)
         assert ("sys.path" in line) == (folder != path.parent)
+        if folder != path.parent:  # and from anywhere else
+            subprocess.run([sys.executable, "-c", line], check=True, cwd="/")
 
 
 def test_the_drop_ins_of_two_runs_are_imported_side_by_side(
@@ -234,6 +310,12 @@ def test_the_drop_ins_of_two_runs_are_imported_side_by_side(
         lines.append(use_lines(result(candidate=str(path), run=run), None)[0][1])
     text = "\n".join(f"{line}; assert ModelNew.number == {n}" for n, line in enumerate(lines))
     subprocess.run([sys.executable, "-c", text], check=True, cwd=tmp_path)
+
+
+def test_the_picture_is_listed_beside_the_report() -> None:
+    lines = files(result(picture="/out/b.roofline.svg")).plain.splitlines()
+    assert lines[-1] == "roofline     /out/b.roofline.svg"
+    assert not any("roofline" in line for line in files(result()).plain.splitlines())
 
 
 def test_a_name_stands_once_with_its_count() -> None:

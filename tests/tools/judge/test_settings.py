@@ -42,6 +42,8 @@ def test_the_user_file_is_found_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ("judge.sed=3", ("'judge.sed'", "nearest known one is 'judge.seed'")),
         ("rounds=3", ("'rounds'", "'budget.rounds'")),
+        ("time=3", ("nearest known one is 'budget.time_s'",)),
+        ("foo.bar=3", ("'foo.bar'", "Known: target, coder")),
         ("goals.precision=loose", ("'goals.precision'", "'strict'", "loose")),
         ("budget.rounds=0", ("'budget.rounds'", "0")),
         ("budget.rounds=many", ("'budget.rounds'", "many")),

@@ -6,6 +6,7 @@ timeout whatever its client does. Pings on the connection count as silence.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import queue
@@ -37,6 +38,7 @@ from agentkernel.agents.models.retries import (
     without_refused_option,
 )
 from agentkernel.agents.safe_text import Redactor, error_line, redact
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Finish, ModelRequest, Reply, Usage
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
 
 
 OPENAI = "openai"
+CLIENTS = tuple(
+    f"langchain-{name}"
+    for name in ("anthropic", "deepseek", "google-genai", "groq", "mistralai", "ollama", "openai")
+)
+"""Packages of providers that LangChain finds by the provider's own name
+(https://docs.langchain.com/oss/python/integrations/chat)."""
 NO_KEY = "none"
 """What the client is given where an endpoint of one's own wants no key: it insists on one."""
 TAKES: Mapping[str, Structured] = {OPENAI: "json_schema", "anthropic": "tool"}
@@ -75,6 +83,23 @@ class ModelCall(NamedTuple):
     turns: list[tuple[str, str]]
     extra: dict[str, object]
     """Arguments of this call beside the turns."""
+
+
+def client_package(name: str) -> str:
+    """The package that makes the client of `chat:PROVIDER:MODEL`: `langchain-openai`."""
+    provider = name.removeprefix("chat:").partition(":")[0]
+    return f"langchain-{provider.replace('_', '-')}"
+
+
+def require_client(name: str) -> None:
+    """Raise SettingError where the client of the chat model `name` is not installed. Of a provider
+    that LangChain keeps elsewhere nothing is known before it is asked."""
+    package = client_package(name)
+    if package in CLIENTS and importlib.util.find_spec(package.replace("-", "_")) is None:
+        raise SettingError(
+            f"Model {name!r} needs the package {package}, which is not installed. "
+            f"Next: pip install {package}."
+        )
 
 
 def connect(

@@ -36,7 +36,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import counted
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.runtime.stages import StageClock, current
-from agentkernel.workflows.answer import certificate_of, relative_path
+from agentkernel.workflows.answer import certificate_of, eager_case, relative_path
 from agentkernel.workflows.approval import Approve, PendingApproval
 from agentkernel.workflows.events import (
     ApprovalAsked,
@@ -214,7 +214,7 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         rows.append((f"estimated ({result.target})", text))
     if result.error_vs_oracle is not None:
         how = ", judged in the interpreter" if result.interpreted else ""
-        own = show_error(result.eager_error_vs_oracle)
+        own = f"{show_error(result.eager_error_vs_oracle)}{eager_case(result)}"
         text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
         rows.append(("error against fp64", text))
     if result.asked_models:
@@ -321,6 +321,7 @@ def files(result: Result) -> Text:
         ("drop-in", result.candidate),
         ("certificate", result.certificate),
         ("report", result.report),
+        ("roofline", result.picture),
     ):
         if path is not None:
             lines.append(f"{name:<12} {relative_path(path)}")

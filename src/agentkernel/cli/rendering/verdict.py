@@ -20,18 +20,21 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.domain.formatting import count, counted, told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
-from agentkernel.domain.verdict import allowed_text
+from agentkernel.domain.verdict import EVAL_ONLY, WHERE_COMPARED, allowed_text
 
 if TYPE_CHECKING:
     from agentkernel.domain.verdict import Failure, Mismatch, Verdict
 
 
 MOST_LOG_LINES = 6
+MOST_LEFT_OUT = 3
+"""Cases of one reason that are named."""
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
-    lines = [_answer(verdict), f"policy {verdict.policy}, precision {verdict.precision}"]
+    lines = [_answer(verdict), *([verdict.uncompared] if verdict.uncompared else [])]
+    lines += [f"policy {verdict.policy}, precision {verdict.precision}"]
     if verdict.failure is not None:
         lines += _failure_lines(verdict, verdict.failure)
     if verdict.cases:
@@ -39,9 +42,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         # What failed may be none of the cases that are counted: another build of the module, say.
         before = verdict.failure is not None and passed == asked
         which = f"{count(asked, 'case')} before it" if before else f"{passed} of {asked} cases"
+        odd = f" in the case {verdict.worst_eager_case!r}" if verdict.worst_eager_case else ""
+        eager = f"eager {show_error(verdict.worst_eager_error)}{odd}"
         lines.append(
-            f"{which} passed; error against fp64 "
-            f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
+            f"{which} passed; error against fp64 {show_error(verdict.worst_error)} ({eager})"
         )
         if verdict.margin_text:
             lines.append(f"{verdict.margin_text}, by version {verdict.rule} of the precision rule")
@@ -53,11 +57,21 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append(
             "for the declared sizes only: at others that were asked it raised or was right"
         )
+    told = {verdict.why_eval_only} if verdict.eval_only else set()
     if verdict.eval_only:
-        lines.append("for eval mode only: in training mode it raises")
+        lines.append(f"for {verdict.why_eval_only or f'{EVAL_ONLY} an error'}")
     if verdict.accepted and not verdict.gradients:
-        lines.append("forward only: it was not seen to give gradients")
-    lines += list(verdict.notes)
+        why = verdict.why_forward_only or "it was not seen to give gradients"
+        lines.append(f"forward only: {why}")
+        told.add(why)
+    lost = verdict.not_finite
+    if len(lost) > MOST_LEFT_OUT:
+        told.update(lost)
+        lines.append(
+            f"{count(len(lost), 'case')} left out, as the original gives NaN or infinities there; "
+            "--json names them"
+        )
+    lines += [note for note in verdict.notes if note not in told]
     sandbox = verdict.sandbox or "none needed"
     lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
     # What a candidate words itself begins no line that could be the judge's.
@@ -172,7 +186,8 @@ def _answer(verdict: Verdict) -> str:
     if not verdict.accepted:
         return f"Rejected at the gate {verdict.gate!r}{how}"
     margin = f", {allowed_text(verdict.margin)}" if verdict.margin is not None else ""
-    return f"Accepted: correct{margin}{how}"
+    where = f" {WHERE_COMPARED}" if verdict.uncompared else ""
+    return f"Accepted: correct{where}{margin}{how}"
 
 
 def print_verdict(verdict: Verdict, screen: Console) -> None:

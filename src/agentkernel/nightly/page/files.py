@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.errors import KernelRefused, RunNotFound, one_line
+from agentkernel.domain.errors import KernelRefused, RunNotFound, cause_of, one_line
 from agentkernel.domain.formatting import DASH, count, ratio_text, us
 from agentkernel.domain.nightly import (
     Change,
@@ -28,7 +28,7 @@ from agentkernel.domain.nightly import (
     NightlyRun,
     RegionRow,
 )
-from agentkernel.domain.plain_text import plain
+from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
@@ -94,10 +94,12 @@ UNUSED = ("kept", "failed", "unreached")
 
 @dataclass(frozen=True)
 class NightKernels:
-    """The kernels of a model's form by path, and each use's own parameter names."""
+    """The kernels of a model's form by path, and each use's own parameter names; `nothing` says in
+    one line why there are none."""
 
     kernels: dict[str, Kernel]
     parameters: dict[str, tuple[str, ...]]
+    nothing: str = ""
 
 
 def refuse_night(given: str | Path, where: str = "") -> None:
@@ -136,7 +138,17 @@ def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
         kernels[use.path] = _kernel(record, found[signature], folder)
         _require_signed(kernels[use.path], written.get(found[signature]), folder)
         parameters[use.path] = use.parameters
-    return NightKernels(kernels, parameters)
+    return NightKernels(kernels, parameters, "" if kernels else _nothing(record.night, row))
+
+
+def _nothing(night: NightlyRun, row: ModelRow) -> str:
+    """Why the night has no kernel for the model of `row`."""
+    name = f"No kernel was put in: model {row.name!r}"
+    if row.error is not None:
+        return sentence(f"{name} failed in night {night.id!r}: {cause_of(row.error)}")
+    kept = f"kept {row.form}" if row.form in BASELINES else "handed no kernel over"
+    why = f": {row.why}" if row.why else ""
+    return sentence(f"{name}: night {night.id!r} {kept}{why}")
 
 
 def _kernel(record: NightFile, sha256: str, folder: Path) -> Kernel:

@@ -283,10 +283,9 @@ def _by_differences(
 
 
 def _refused_way(way: BackwardPass) -> str:
-    """`gradients of gradients are refused; gradients themselves are right`: what was asked before
-    was not refused."""
+    """What was asked before was not refused."""
     if way.twice:
-        return "gradients of gradients are refused, gradients are not"
+        return "gradients are right; gradients of gradients are refused"
     return "gradients are refused" + (f" ({way.label})" if way != SMALL[0] else "")
 
 
@@ -408,7 +407,7 @@ def _compared(
         if isinstance(reply, WorkerFailed):
             log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
             if is_refusal(reply):
-                return GradientResult(kept=False, note=f"{_refused_way(way)}: {log}")
+                return GradientResult(kept=False, note=f"{_refused_way(way)} ({log})")
             if reply.error == OUT_OF_MEMORY:
                 return GradientResult(
                     note="gradients not judged: no room for them beside the original's"

@@ -11,6 +11,7 @@ import torch
 
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import (
+    LEFT_OUT,
     NOT_JUDGED,
     CompileFailed,
     Failure,
@@ -494,7 +495,7 @@ def _judge_cases(
             outcome = _run_scaled(runner, case, captured, findings.notes)
         slowest = max(slowest, time.monotonic() - begin)
         if isinstance(outcome, NotApplicable):
-            findings.notes.append(f"left out: {case.label}: {outcome.reason}")
+            findings.notes.append(f"{LEFT_OUT}{case.label}: {outcome.reason}")
             continue
         findings.cases.extend(outcome.results)
         findings.notes += [f"needed: {outcome.permitted}"] if outcome.permitted else []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.domain.verdict import Failure, Mismatch
+from agentkernel.domain.verdict import EVAL_ONLY, Failure, Mismatch
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.plan import SEED_STEP, Case, NotApplicable
@@ -130,7 +130,7 @@ def _judge_large(runner: CaseRunner, case: Case) -> TrainModeResult:
 
 def _eval_only(refused: WorkerFailed) -> TrainModeResult:
     words = " ".join(refused.log.strip().splitlines()[-1:])[:120]
-    return TrainModeResult(eval_only=True, note=f"eval mode only: in training it raises {words}")
+    return TrainModeResult(eval_only=True, note=f"{EVAL_ONLY} {words}")
 
 
 def is_random(model: nn.Module, inputs: Sequence[object]) -> bool:

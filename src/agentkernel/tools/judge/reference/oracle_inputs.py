@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from agentkernel.domain.errors import one_line
+from agentkernel.domain.verdict import NOT_FINITE
 from agentkernel.tools.judge.cases.edge_inputs import (
     constants_of,
     ignore_index_values,
@@ -346,7 +347,7 @@ class OracleInputs:
         try:
             if not (case.edge or empty) and not _finite(answer, distribution):
                 share = 1 - _finite_share(answer)
-                return NotApplicable(f"{share:.0%} of the reference's values are not finite")
+                return NotApplicable(f"{share:.0%} {NOT_FINITE}")
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         return ReferenceCase(inputs, model, answer)
