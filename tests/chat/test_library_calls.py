@@ -67,10 +67,20 @@ def test_a_sum_of_the_library_is_no_product() -> None:
 @pytest.mark.parametrize(
     ("made", "starts", "also"),
     [
-        (node(MM), "c2: yes. The product is the library's (aten.mm, fp16", "k uses none"),
-        (node(FP32), "c2: no. The product is the library's (aten.mm, fp32", "k uses none"),
-        (node(CONV), "c2: it depends.", "k uses none"),
-        (node(FP32, core="wgmma"), "c2: yes.", "k uses them too"),
+        (
+            node(MM),
+            "c2: yes. The product is the library's (aten.mm, fp16",
+            "Of its own kernels, k uses none",
+        ),
+        (
+            node(FP32),
+            "c2: no. The product is the library's (aten.mm, fp32",
+            "Of its own kernels, k uses none",
+        ),
+        (node(CONV), "c2: it depends.", "Of its own kernels, k uses none"),
+        (node(core="mma"), "c2: yes. Of its own kernels, k uses them.", "k: "),
+        (node(), "c2: no. Of its own kernels, k uses none.", "no tensor cores"),
+        (node(FP32, core="wgmma"), "c2: yes.", "Of its own kernels, k uses them too"),
     ],
 )
 def test_tensor_cores_are_told_of_kernels_and_library(made: Node, starts: str, also: str) -> None:

@@ -271,6 +271,11 @@ def test_a_question_about_a_batch_has_a_yes_or_a_no(sizes: tuple[int, ...], star
     assert _of_batch(judged(1e-7, 1e-7, *sizes), int(asked[1])).startswith(starts)
 
 
+@pytest.mark.parametrize("text", ["will it crash at batch 1", "is it only for batch 1"])
+def test_a_yes_answers_no_question_that_is_put_the_other_way_round(text: str) -> None:
+    assert BATCH.match(text) is None
+
+
 def test_errors_that_are_near_name_no_most_accurate(ran: Session) -> None:
     told = text_of(ran.say("which one is the most accurate?")[0])
     assert told.startswith("No difference that can be told between c1, c3")

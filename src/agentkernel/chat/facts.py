@@ -261,19 +261,23 @@ TENSOR_CORES = re.compile(r"\b(?:tensor[- ]?cores?|h?mma|wgmma|hgmma)\b")
 def _tensor_cores(node: Node) -> TextReply:
     """Whether a candidate multiplies on tensor cores, its own kernels and the library apart."""
     own, products = _of_kernels(node, _resources), library_products(node)
-    if not products:
-        return own
     kernels = {kernel.name: kernel.tensor_core for kernel in kernels_of(node)}
+    if not products and not kernels:
+        return own
     on = {item.tensor_cores for item in products} | {core is not None for core in kernels.values()}
     answer = "yes" if True in on else "it depends" if None in on else "no"
-    which = "product is" if len(products) == 1 else "products are"
-    told = "; ".join(item.words for item in products)
-    text = f"{label(node.number)}: {answer}. The {which} the library's ({told})."
+    text = f"{label(node.number)}: {answer}."
+    if products:
+        which = "product is" if len(products) == 1 else "products are"
+        told = "; ".join(item.words for item in products)
+        text += f" The {which} the library's ({told})."
     if not kernels:
         return TextReply(text=text)
     using = [name for name, core in kernels.items() if core is not None]
-    said = f"{', '.join(using)} uses them too" if using else f"{', '.join(kernels)} uses none"
-    return TextReply(text=f"{text} Of its own kernels {said}.\n{own.text}")
+    named = using or list(kernels)
+    use = f"{', '.join(named)} {'use' if len(named) > 1 else 'uses'}"
+    said = f"{use} them{' too' if products else ''}" if using else f"{use} none"
+    return TextReply(text=f"{text} Of its own kernels, {said}.\n{own.text}")
 
 
 def _warp_size(node: Node) -> int:
@@ -344,6 +348,7 @@ def _beside_eager(verdict: Verdict, asked: re.Match[str]) -> str:
 
 
 BATCH = re.compile(
+    r"(?!.*\b(?:break|crash|fail|rais|error|wrong|slow|fast|only|just)\w*)"
     r"(?:does|do|can|will|would|is|could)\b.*\bbatch(?:es|[_ ]?sizes?)?(?: of| =|=)? ?(\d{1,9})\b"
 )
 """Whether a batch of so many is held for."""
@@ -704,7 +709,8 @@ def _least_error(work: SessionState) -> Reply:
     if len(alike) > 1:
         answer = (
             f"No difference that can be told between {', '.join(alike)}: each was judged on inputs "
-            f"of its own seed, which alone make worst errors differ by up to {TOLD_APART:g}x."
+            f"of its own seed, and worst errors within a factor of {TOLD_APART:g} are as good as "
+            "alike."
         )
     return TextReply(text="\n".join([answer, "Error against fp64, least first:", *lines]))
 
