@@ -18,7 +18,7 @@ from agentkernel.agents.evidence import (
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis
-from agentkernel.domain.profile import CompileReport, KernelResources, Measurement
+from agentkernel.domain.profile import CompileReport, KernelResources, Measurement, OpCost
 from agentkernel.domain.verdict import (
     CaseResult,
     ExecutionFailed,
@@ -308,6 +308,20 @@ def test_the_bytes_are_split_by_launch() -> None:
     found = evidence(kernel(name="a", bytes_touched=300), kernel(name="b", bytes_touched=100))
     assert "75% of the bytes (estimated)" in dict(found.facts)["kernel a"]
     assert "25% of the bytes (estimated)" in dict(found.facts)["kernel b"]
+
+
+def test_what_the_library_moves_is_no_kernels_share() -> None:
+    cost = OpCost(op="aten.mm", dtype="float16", bytes_moved=700, flops=9, kind="matmul")
+    report = CompileReport(
+        target="90",
+        kernels=(kernel(name="a", bytes_touched=300),),
+        library_ops=("aten.mm",),
+        library_costs=(cost,),
+    )
+    made = profile(candidate()).evolve(report=report)
+    found = speed_evidence(made, analysis(roofline="compute"), H100)
+    assert "30% of the bytes (estimated)" in dict(found.facts)["kernel a"]
+    assert not any("no tensor cores" in item for item in found.findings)
 
 
 def test_facts_of_another_measurement_ask_the_same_question() -> None:

@@ -96,6 +96,33 @@ def test_one_of_several_blocks_is_named() -> None:
     assert "BLOCK_K=16 if k <= 32 else 32," in deeper
 
 
+ROW = """
+@triton.jit
+def k(x_ptr, n_rows, n_cols: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    col = tl.arange(0, BLOCK_N)[None, :]
+    x = tl.load(x_ptr + row * n_cols + col, mask=row < n_rows)
+
+
+def forward(x):
+    k[(-(-x.shape[0] // 2),)](x, x.shape[0], n_cols=512, BLOCK_M=2, BLOCK_N=512)
+"""
+"""BLOCK_N holds a row of 512 whole."""
+
+
+@pytest.mark.parametrize(("more", "rows"), [(True, 4), (False, 1)])
+def test_bigger_blocks_are_the_one_of_several_that_can_be(more: bool, rows: int) -> None:
+    found = changed(ROW, node(), SetKnob(knob="block", more=more))
+    assert f"// {rows}),)](x, x.shape[0], n_cols=512, BLOCK_M={rows}, BLOCK_N=512)" in found
+
+
+def test_where_several_blocks_can_be_one_is_asked_for_with_its_next_width() -> None:
+    with pytest.raises(NoChange, match="'BLOCK_M = 256' names one"):
+        changed(LINEAR.read_text(), node(), SetKnob(knob="block", more=True))
+    with pytest.raises(NoChange, match="'BLOCK_M = 64' names one"):
+        changed(LINEAR.read_text(), node(), SetKnob(knob="block"))
+
+
 def test_fewer_registers_is_a_limit_below_what_is_used() -> None:
     assert "maxnreg=88" in changed(ROWS, node(), SetKnob(knob="registers"))
     with pytest.raises(NoChange, match="few already"):

@@ -10,9 +10,9 @@ import pytest
 from agentkernel.chat.language import understand
 from agentkernel.chat.limits import IMPOSSIBLE
 from agentkernel.chat.replies import Source, StepRan, TextReply
-from agentkernel.chat.requests import Cannot, Fact, Impossible, Understood
+from agentkernel.chat.requests import AskFact, Cannot, Fact, Impossible, Understood
 from agentkernel.chat.session import Session
-from agentkernel.chat.user_input import FACTS
+from agentkernel.chat.user_input import sentence
 
 QUOTED = re.compile(r"'([^']+)'")
 
@@ -69,7 +69,7 @@ def test_another_gpu_is_asked_about_and_not_set(ran: Session) -> None:
 @pytest.mark.parametrize("about", get_args(Fact))
 def test_every_fact_has_an_answer(ran: Session, about: Fact) -> None:
     before = ran.tree
-    (reply,) = ran.say(f"{FACTS[about]}?")
+    (reply,) = ran.say(sentence(AskFact(about=about)))
     assert isinstance(reply, TextReply)
     assert reply.text
     assert "Traceback" not in reply.text
@@ -79,7 +79,7 @@ def test_every_fact_has_an_answer(ran: Session, about: Fact) -> None:
 def test_the_most_accurate_come_first(ran: Session) -> None:
     (reply,) = ran.say("which candidate has the lowest error?")
     assert isinstance(reply, TextReply)
-    _, *lines = reply.text.splitlines()
+    _, _, *lines = reply.text.splitlines()
     assert {line.partition(":")[0] for line in lines} == {"c1", "c3"}
 
 

@@ -241,6 +241,8 @@ LOW_OCCUPANCY = 0.25
 FULL = 0.9
 MANY_LAUNCHES = 3
 MOST_KERNELS = 8
+PRODUCTS = ("matmul", "convolution", "attention")
+"""Kinds of library calls that multiply matrices."""
 
 
 class SpeedEvidence(NamedTuple):
@@ -266,7 +268,10 @@ def speed_evidence(
     time_us = primary.candidate.median_us if primary else profile.estimate.time_us
     bound_us = analysis.bound_us if analysis else None
     possible = primary.roofline_us if primary else bound_us
-    findings = _findings(kernels, library, primary, launches, bound, target)
+    costs = report.library_costs if report else ()
+    # Where the library multiplies, the kernels beside it have no product to put on tensor cores.
+    own_bound = "" if any(cost.kind in PRODUCTS for cost in costs) else bound
+    findings = _findings(kernels, library, primary, launches, own_bound, target)
     facts = _said(
         ("bound by", bound),
         ("time", f"{time_us:.1f} us, {basis}"),
@@ -276,7 +281,7 @@ def speed_evidence(
         ("launches", str(launches)),
         ("own kernels' share", _share(primary.own_kernel_share, 1.0) if primary else ""),
         ("library calls", ", ".join(library)),
-        *_kernels(kernels),
+        *_kernels(kernels, sum(cost.bytes_moved for cost in costs)),
         *(("in the way", item) for item in findings),
     )
     return SpeedEvidence(basis, facts, findings)
@@ -294,10 +299,10 @@ def _measured(primary: Measurement) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _kernels(kernels: tuple[KernelResources, ...]) -> Iterator[tuple[str, str]]:
-    """Each launch with its share of the bytes that all launches touch: an estimate of its share of
-    the time, as nobody times launches apart."""
-    total = sum(item.bytes_touched for item in kernels)
+def _kernels(kernels: tuple[KernelResources, ...], library_bytes: int) -> Iterator[tuple[str, str]]:
+    """Each launch with its share of the bytes that all launches and library calls touch: an
+    estimate of its share of the time, as nobody times launches apart."""
+    total = sum(item.bytes_touched for item in kernels) + library_bytes
     for item in kernels[:MOST_KERNELS]:
         words = [
             f"grid {'x'.join(map(str, item.grid))}",

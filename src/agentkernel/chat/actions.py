@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Literal
 
 from agentkernel.chat import tree
@@ -150,6 +151,13 @@ def return_to(work: SessionState, intent: OnCandidate) -> Reply:
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
+def stand_at(work: SessionState, node: Node) -> PositionChanged:
+    """Stand at a candidate for the inputs in force, with the settings in force."""
+    before = work.place
+    work.tree = tree.move(work.tree, before.evolve(candidate=node.number))
+    return PositionChanged(place=work.place, text=_moved_words(work, before))
+
+
 def declined(work: SessionState) -> Reply:
     """Nothing waits: what was set by the last move stays, and how it is taken back."""
     places, at = work.tree.places, work.tree.at
@@ -223,8 +231,9 @@ def _warning(work: SessionState, node: Node) -> str:
     """What somebody who keeps it must know."""
     parts = []
     if problem_of(work.tree, node):
-        sizes = work.store.problem(problem_of(work.tree, node)).shape_sets[0].label
-        parts.append(f"It was judged at {sizes}, not at the module's own sizes.")
+        key = problem_of(work.tree, node)
+        inputs = work.store.problem(key).shape_sets[0].label
+        parts.append(f"It was judged with {work.inputs_apart(key)}: {inputs}.")
     if node.profile is None or not node.profile.measurements:
         parts.append("Nobody measured it: its time is an estimate.")
     elif min(ratio_against(item, "best").low for item in node.profile.measurements) <= 1.0:
@@ -412,9 +421,20 @@ def memory_limit(work: SessionState, intent: MemoryLimit) -> Reply:
     return change(work, {"goals.max_memory_bytes": intent.max_bytes})
 
 
-def precision(work: SessionState, intent: SetPrecision) -> Reply:
-    """Another precision class; candidates of a looser one do not count under a stricter."""
+EXACT = re.compile(r"\b(?:exact(?:ly)?|bit[- ]?(?:exact|identical|for[- ]bit)|bitwise)\b", re.I)
+NOT_EXACT = (
+    "The strictest there is, and not exact: a result may differ from fp64 and from eager by as "
+    "much as honest rounding of its own dtype does. 'how accurate is it?' has the figures."
+)
+
+
+def precision(work: SessionState, intent: SetPrecision, text: str = "") -> Reply:
+    """Another precision class; candidates of a looser one do not count under a stricter. Where the
+    `text` asks for exact results, that strict ones are not exact."""
     moved = change(work, {"goals.precision": intent.precision})
+    if intent.precision == "strict" and EXACT.search(text):
+        assert isinstance(moved, PositionChanged | TextReply)
+        return moved.evolve(text=f"{moved.text} {NOT_EXACT}")
     if isinstance(moved, PositionChanged) and intent.precision != "strict" and no_product(work):
         return moved.evolve(text=f"{moved.text} {NO_PRODUCT}")
     return moved

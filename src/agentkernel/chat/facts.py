@@ -8,23 +8,34 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import assert_never
 
-from agentkernel.chat.figures import verdict_words
+from agentkernel.chat.figures import fastest_words, time_words, verdict_words
 from agentkernel.chat.language.question_words import (
     AT_ITS_SIZE,
     BIGGER,
     ESTIMATE_MEANT,
     INPUTS_NOW,
+    KIND,
     MEASURE_ELSEWHERE,
     TRAINING,
     UNDER_COMPILE,
 )
 from agentkernel.chat.language.questions import said
 from agentkernel.chat.launches import kernel_name, launches_of
+from agentkernel.chat.library_calls import library_products
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskFact
 from agentkernel.chat.session_state import SessionState
-from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
+from agentkernel.chat.terms import explained
+from agentkernel.chat.tree import (
+    Node,
+    contenders,
+    fastest_of,
+    is_accepted,
+    label,
+    problem_of,
+    right_here,
+)
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.plain_text import plain
@@ -72,7 +83,8 @@ NAMED_DTYPE = re.compile(
     r"\b(?:(?P<b>bf(?:loat)?16)|f(?:p|loat)?(?P<float>8|16|32|64)|(?P<int>u?int(?:8|16|32|64))"
     r"|(?P<word>half(?! (?:the|of|an?|as)\b)|(?:single|double)(?=[- ]precision)))\b"
 )
-DTYPES = re.compile(rf"\b(?:d(?:ata)? ?types?|input types?)\b|{NAMED_DTYPE.pattern}")
+OF_A_KIND = re.compile(rf"\b(?P<kind>{KIND}) (?P<name>\w+)")
+DTYPES = re.compile(rf"\b(?:d(?:ata)? ?types?|input types?)\b|{NAMED_DTYPE.pattern}|\b{KIND} \w+")
 SIZES = re.compile(r"\b(?:batch\w*|siz\w+|shapes?|seq\w*|lengths?|rows|train\w*|eval|grad\w*)\b")
 WORDS = {"half": "float16", "single": "float32", "double": "float64"}
 RETYPED = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
@@ -96,6 +108,8 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
             return _lines(work, node)
         case "launch":
             return _of_kernels(node, partial(_launch, _warp_size(node)))
+        case "resources" if TENSOR_CORES.search(words):
+            return _tensor_cores(node)
         case "resources":
             return _of_kernels(node, _resources)
         case "assembly":
@@ -137,15 +151,25 @@ def fact(work: SessionState, intent: AskFact, asked: str = "") -> Reply:
                 return TextReply(text=f"{name}: {_at_its_size(work, node, verdict)}")
             if intent.about == "checked" and IN_SHORT.search(words):
                 return TextReply(text=f"{name}: {_checked_in_short(verdict)}")
+            if intent.about == "holds" and (batch := BATCH.match(said(asked).text)):
+                return TextReply(text=f"{name}: {_of_batch(verdict, int(batch[1]))}")
+            if intent.about == "accuracy" and (way := BESIDE_EAGER.match(said(asked).text)):
+                return TextReply(text=f"{name}: {_beside_eager(verdict, way)}")
             told = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
             told |= {"checked": _checked, "accumulate": _accumulate}
             return TextReply(text=f"{name}: {told[intent.about](verdict)}")
+        case "fastest" | "meaning":
+            raise AssertionError(f"{intent.about} is answered without a candidate")
         case _:
             assert_never(intent.about)
 
 
 def _without_candidate(work: SessionState, intent: AskFact, asked: str) -> TextReply | None:
     """The answer to what can be asked before there is a candidate; None for all else."""
+    if intent.about == "meaning":
+        return TextReply(text=explained(asked))
+    if intent.about == "fastest" and work.tree.nodes:
+        return _fastest_of(work, asked)
     if intent.about == "holds" and re.match(UNDER_COMPILE, asked):
         return TextReply(text=COMPILED)
     if intent.about == "holds" and re.match(INPUTS_NOW, asked):
@@ -231,6 +255,31 @@ def _of_kernels(node: Node, told: Callable[[KernelResources], str]) -> TextReply
     return TextReply(text="\n".join([f"{name}, compiled for {node.profile.target}:", *lines]))
 
 
+TENSOR_CORES = re.compile(r"\b(?:tensor[- ]?cores?|h?mma|wgmma|hgmma)\b")
+
+
+def _tensor_cores(node: Node) -> TextReply:
+    """Whether a candidate multiplies on tensor cores, its own kernels and the library apart."""
+    own, products = _of_kernels(node, _resources), library_products(node)
+    kernels = {kernel.name: kernel.tensor_core for kernel in kernels_of(node)}
+    if not products and not kernels:
+        return own
+    on = {item.tensor_cores for item in products} | {core is not None for core in kernels.values()}
+    answer = "yes" if True in on else "it depends" if None in on else "no"
+    text = f"{label(node.number)}: {answer}."
+    if products:
+        which = "product is" if len(products) == 1 else "products are"
+        told = "; ".join(item.words for item in products)
+        text += f" The {which} the library's ({told})."
+    if not kernels:
+        return TextReply(text=text)
+    using = [name for name, core in kernels.items() if core is not None]
+    named = using or list(kernels)
+    use = f"{', '.join(named)} {'use' if len(named) > 1 else 'uses'}"
+    said = f"{use} them{' too' if products else ''}" if using else f"{use} none"
+    return TextReply(text=f"{text} Of its own kernels, {said}.\n{own.text}")
+
+
 def _warp_size(node: Node) -> int:
     """Threads of a warp on the target that a candidate was compiled for."""
     return find_target(node.profile.target).target.warp_size if node.profile is not None else 0
@@ -268,6 +317,56 @@ def _accuracy(verdict: Verdict) -> str:
         f"{error_text(verdict.worst_eager_error)}{margin} (precision {verdict.precision}; the "
         f"worst of {len(verdict.cases)} calls, on {verdict.device})."
     )
+
+
+TOLD_APART = 2.0
+"""Worst errors that differ by less are not told apart: other inputs may turn their order over."""
+BESIDE_EAGER = re.compile(
+    r"(?P<verb>is|are|was) (?P<who>eager|pytorch|torch)?.*\b(?P<way>more|less|better|worse|closer"
+    r"|nearer|further|lower|higher)\b.*\b(?:accura\w*|precise|errors?|fp64|closer|nearer|better"
+    r"|worse|further)\b.*\bthan\b|(?P<verb2>is|are|was) (?:it|this|that|c\d+)\b.*\b(?P<way2>more"
+    r"|less|better|worse|closer|nearer|further)\b.*\bthan (?:eager|pytorch|torch|the original)\b"
+)
+"""Whether one of both is the more accurate."""
+
+
+def _beside_eager(verdict: Verdict, asked: re.Match[str]) -> str:
+    """Whether a candidate is more accurate than eager, or what of the two was asked."""
+    own, eager = verdict.worst_error, verdict.worst_eager_error
+    if own is None or eager is None:
+        return f"cannot be told: {_accuracy(verdict)}"
+    if max(own, eager) < TOLD_APART * min(own, eager) or own == eager:
+        return (
+            "no difference to eager that can be told, for worst errors within a factor of "
+            f"{TOLD_APART:g} are as good as alike; {_accuracy(verdict)}"
+        )
+    better = own < eager
+    inverted = (asked["way"] or asked["way2"]) in ("less", "worse", "further", "higher")
+    yes = better != inverted if asked["who"] is None else better == inverted
+    word = "more" if better else "less"
+    return f"{'yes' if yes else 'no'}, it is {word} accurate than eager; {_accuracy(verdict)}"
+
+
+BATCH = re.compile(
+    r"(?!.*\b(?:break|crash|fail|rais|error|wrong|slow|fast|only|just)\w*)"
+    r"(?:does|do|can|will|would|is|could)\b.*\bbatch(?:es|[_ ]?sizes?)?(?: of| =|=)? ?(\d{1,9})\b"
+)
+"""Whether a batch of so many is held for."""
+FIRST_SIZE = re.compile(r"\[(\d+)")
+
+
+def _of_batch(verdict: Verdict, batch: int) -> str:
+    """Whether the first dimension may be `batch`, by the sizes that were judged."""
+    found = [FIRST_SIZE.search(case.shapes) for case in verdict.cases]
+    judged = {int(item[1]) for item in found if item is not None}
+    if batch in judged:
+        answer = f"yes, a first dimension of {batch} was judged"
+    elif len(judged) > 1 and not verdict.declared_sizes:
+        answer = f"yes, the first dimension is free; {batch} itself was not judged"
+    else:
+        fixed = ", ".join(map(str, sorted(judged))) or "what was judged"
+        answer = f"no, its first dimension is {fixed} alone"
+    return f"{answer}; {_holds(verdict)}"
 
 
 def _holds(verdict: Verdict) -> str:
@@ -319,6 +418,9 @@ def _dtypes(work: SessionState, node: Node, asked: str) -> str:
     found = NAMED_DTYPE.search(asked)
     wanted = None if found is None else _dtype_of(found)
     held = _input_dtypes(work, node)
+    kind = OF_A_KIND.search(asked)
+    if wanted is None and kind is not None:
+        return f"{_of_kind(held, kind)} {name} was judged with nothing else."
     takes = "; ".join(f"{', '.join(names)} {dtype}" for dtype, names in held.items())
     said = f"{name} takes {takes} alone, as it was judged."
     if wanted in held:
@@ -336,6 +438,44 @@ def _dtypes(work: SessionState, node: Node, asked: str) -> str:
     if not others and made in RETYPED:
         lines.append(f"'use {RETYPED[made]} inputs' and 'run' draft one for {made}.")
     return " ".join(lines)
+
+
+def _of_kind(held: dict[str, list[str]], asked: re.Match[str]) -> str:
+    """Whether an input may be a float, an integer or a truth value, by its name or that of all."""
+    kind, name = asked["kind"][:3], asked["name"]
+    by_name = {one: dtype for dtype, names in held.items() for one in names}
+    named = {one: dtype for one, dtype in by_name.items() if one == name} or by_name
+    of = [
+        one
+        for one, dtype in named.items()
+        if {"flo": "float", "boo": "bool"}.get(kind, kind) in dtype
+    ]
+    answer = "Yes" if of else "No"
+    told = ", ".join(f"{one} is {dtype}" for one, dtype in named.items())
+    other = (
+        "" if of else " Another is another module: give it in its inputs, in a session of its own."
+    )
+    return f"{answer}: {told}.{other}"
+
+
+def _fastest_of(work: SessionState, asked: str) -> TextReply:
+    """The fastest right candidate whose floating inputs have the dtype that is asked for, for each
+    set of such inputs."""
+    found = NAMED_DTYPE.search(asked)
+    wanted = "" if found is None else _dtype_of(found)
+    lines = []
+    for key in dict.fromkeys(problem_of(work.tree, node) for node in work.tree.nodes):
+        inputs = work.store.problem(key).shape_sets[0]
+        if wanted in {item.dtype for item in inputs.tensors}:
+            nodes = contenders(work.tree, work.target_name, key)
+            best = fastest_of(nodes)
+            if best is not None:
+                time = time_words(best, work.target_name) or "nobody has a time"
+                lines.append(f"Fastest with {inputs.label}: {fastest_words(nodes)}; {time}.")
+    if lines:
+        return TextReply(text="\n".join(lines))
+    say = f" 'use {RETYPED[wanted]} inputs' and 'run' draft one." if wanted in RETYPED else ""
+    return not_possible(f"No right candidate with {wanted} inputs has a time here.{say}")
 
 
 def _dtype_of(found: re.Match[str]) -> str:
@@ -455,7 +595,8 @@ def _use(work: SessionState, node: Node) -> TextReply:
         lines += [
             "To put what its run handed over into a model of your own, behind a guard:",
             f"    agentkernel.apply_all(model, {str(work.runs / step.run)!r})",
-            "A part of a model is a model too: apply_all(model.layers[:16], ...).",
+            "For a part of the model alone, give that part in place of 'model', such as its first "
+            "layers: model.layers[:16].",
         ]
     return TextReply(text="\n".join(lines))
 
@@ -562,7 +703,16 @@ def _least_error(work: SessionState) -> Reply:
     if not right:
         return not_possible("No right candidate has an error yet. 'run' drafts one.")
     lines = [f"{label(number)}: {error_text(error)}" for error, number in right]
-    return TextReply(text="\n".join(["Error against fp64, least first:", *lines]))
+    best = right[0][0]
+    alike = [label(number) for error, number in right if error <= TOLD_APART * best]
+    answer = f"Most accurate: {alike[0]}."
+    if len(alike) > 1:
+        answer = (
+            f"No difference that can be told between {', '.join(alike)}: each was judged on inputs "
+            f"of its own seed, and worst errors within a factor of {TOLD_APART:g} are as good as "
+            "alike."
+        )
+    return TextReply(text="\n".join([answer, "Error against fp64, least first:", *lines]))
 
 
 def _autotune(work: SessionState, node: Node) -> Reply:

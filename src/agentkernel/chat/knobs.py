@@ -7,7 +7,7 @@ the calls that launch kernels, and `input_precision` in those of `tl.dot`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agentkernel.chat import actions
@@ -24,11 +24,12 @@ from agentkernel.chat.launches import (
     row_of,
     usual,
 )
+from agentkernel.chat.library_calls import LibraryProduct, library_products
 from agentkernel.chat.queries import not_possible, of_another_target
-from agentkernel.chat.replies import PositionChanged, Reply, StepRan, TextReply
-from agentkernel.chat.requests import CandidateRef, Knob, OnCandidate, SetKnob
+from agentkernel.chat.replies import Reply, StepRan, TextReply
+from agentkernel.chat.requests import CandidateRef, Knob, SetKnob
 from agentkernel.chat.session_state import SessionState
-from agentkernel.chat.steps import HandWritten
+from agentkernel.chat.steps import HandWritten, verdict_holds
 from agentkernel.chat.tree import Node, is_accepted, label, problem_of, right_here
 from agentkernel.storage.source_text import parse_source
 
@@ -74,14 +75,12 @@ def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Rep
         return TextReply(text=_lines(note, str(why)))
     known = judged_before(work, found.source)
     if known is not None:
-        moved = actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
-        if isinstance(moved, PositionChanged):
-            return moved.evolve(text=_lines(note, moved.text))
-        return moved
+        moved = actions.stand_at(work, known)
+        return moved.evolve(text=_lines(note, moved.text))
     reply = actions.offer(work, HandWritten(found.source, "wished"), node.number, text)
     if not isinstance(reply, StepRan):
         return reply
-    told = (note, *found.told, *_of_the_block(work, node, reply, wishes))
+    told = (note, *found.told, *_of_the_block(work, node, reply, wishes), _left_alone(node, wishes))
     return reply.evolve(text=_lines(reply.text, *told))
 
 
@@ -125,12 +124,27 @@ def _of_the_block(
     ]
 
 
+def _left_alone(base: Node, wishes: tuple[SetKnob, ...]) -> str:
+    """That a library's products keep their tensor cores where the own kernels were told so."""
+    told = any(wish.knob == "tensor_cores" and not wish.value for wish in wishes)
+    left = [item for item in library_products(base) if item.tensor_cores is not False]
+    return f"{_the_librarys(left)}: that is as it was." if told and left else ""
+
+
+def _the_librarys(products: Sequence[LibraryProduct]) -> str:
+    """`The product is the library's (aten.mm, fp16: on tensor cores)`."""
+    which = "The product is" if len(products) == 1 else "The products are"
+    return f"{which} the library's ({'; '.join(item.words for item in products)})"
+
+
 def judged_before(work: SessionState, source: str) -> Node | None:
     """The candidate of that very text, for the sizes in force. A time for another target is none
-    for the one in force."""
+    for the one in force, nor is a pass under a looser precision or policy."""
     for node in work.tree.nodes:
         same = node.verdict is not None and problem_of(work.tree, node) == work.place.problem
-        if same and node.candidate.source == source and not of_another_target(work, node):
+        holds = not is_accepted(node) or verdict_holds(work, node)
+        aimed = holds and not of_another_target(work, node)
+        if same and aimed and node.candidate.source == source:
             return node
     return None
 
@@ -221,6 +235,9 @@ def _with_tensor_cores(node: Node) -> NoChange:
     core = next((item.tensor_core for item in kernels_of(node) if item.tensor_core), None)
     if core is not None:
         return AlreadySo(f"{name} uses tensor cores ({core}). Nothing to change.")
+    products = [item for item in library_products(node) if item.tensor_cores]
+    if products:
+        return AlreadySo(f"{name} uses tensor cores. {_the_librarys(products)}: nothing to change.")
     return NoChange(
         f"{name} uses no tensor cores. They multiply in 16 bits or in tf32: 'allow tf32' or "
         "'use fp16 inputs', then 'run', draft products on them where the module has products."
@@ -319,18 +336,44 @@ def _blocks(
     for call in launches:
         widths |= blocks_of(call)
     meant = [name for name in widths if not intent.axis or name.endswith(f"_{intent.axis}")]
+    if len(meant) > 1 and intent.value is None:
+        # "Bigger blocks" means one that can be: the only one of several, else one is to be named.
+        meant = [name for name in meant if _may_be(intent, name, tree, launches, lines)] or meant
     if len(meant) != 1:
         listed = ", ".join(f"{key} {width}" for key, width in widths.items())
         said = f"It has {listed}" if widths else "Its blocks are no constants of a launch"
-        say = f"'{next(iter(widths))} = 64' names one" if widths else "'/edit' opens it"
+        first = next(iter(meant or widths), "")
+        width = _wished(intent, widths[first]) if widths else 0
+        say = f"'{first} = {width}' names one" if widths else "'/edit' opens it"
         raise NoChange(f"{said}: {say}, and what comes of it is judged.")
-    (name,) = meant
+    yield from _one_block(intent, meant[0], tree, launches, lines)
+
+
+def _wished(intent: SetKnob, width: int) -> int:
+    """The width that is wished of a block, twice or half of what it is where none is named."""
+    if intent.value is not None:
+        return intent.value
+    return width * 2 if intent.more else max(width // 2, 1)
+
+
+def _may_be(
+    intent: SetKnob, name: str, tree: ast.AST, launches: list[ast.Call], lines: list[int]
+) -> bool:
+    """Whether the launches can have the block `name` wider or narrower."""
+    try:
+        return bool(list(_one_block(intent, name, tree, launches, lines)))
+    except NoChange:
+        return False
+
+
+def _one_block(
+    intent: SetKnob, name: str, tree: ast.AST, launches: list[ast.Call], lines: list[int]
+) -> Iterator[Edit]:
     for call in launches:
         width = option(call, name)
         if width is None:
             continue
-        wider = width * 2 if intent.more else width // 2
-        value = _checked(intent.knob, wider if intent.value is None else intent.value)
+        value = _checked(intent.knob, _wished(intent, width))
         places = in_grid(tree, call, name)
         _fits_the_row(tree, call, name, value)
         even = divides_k(call, value) if name.endswith("_K") else None
@@ -361,7 +404,7 @@ def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]
     name = label(node.number)
     cores = {kernel.tensor_core for kernel in kernels_of(node)} - {None}
     if not cores:
-        raise NoChange(f"{name} uses no tensor cores. Nothing to change.")
+        raise NoChange(_without_own_cores(name, library_products(node)))
     if any(str(core).endswith("f16") for core in cores):
         raise NoChange(
             f"{name} multiplies operands of 16 bits, which Triton does on tensor cores alone. "
@@ -378,6 +421,28 @@ def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]
         else:
             end = _end(call, lines) - 1
             yield Edit(end, end, ', input_precision="ieee"')
+
+
+def _without_own_cores(name: str, products: tuple[LibraryProduct, ...]) -> str:
+    """Why there is nothing to change where no own kernel uses tensor cores: the library cannot be
+    told what to multiply on, and what can be done instead."""
+    on = [item for item in products if item.tensor_cores is not False]
+    if not on:
+        also = f" {_the_librarys(products)}." if products else ""
+        return f"{name} uses no tensor cores.{also} Nothing to change."
+    if any(item.is_half for item in on):
+        instead = (
+            "Triton too multiplies 16 bits on tensor cores alone: 'use fp32 inputs', 'only your "
+            "own kernels' and 'run' draft a product that can be told."
+        )
+    else:
+        instead = (
+            "'only your own kernels' and 'run' draft the product in Triton, which can be told."
+        )
+    return (
+        f"{name}: its own kernels use no tensor cores. {_the_librarys(on)}, which cannot be told "
+        f"so: nothing is changed. {instead}"
+    )
 
 
 def _starts(source: str) -> list[int]:

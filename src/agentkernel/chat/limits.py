@@ -32,8 +32,9 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "'undo' or 'keep it'."
     ),
     "device": (
-        "Kernels are made for NVIDIA GPUs; AMD GPUs are compiled for and estimated. There is no "
-        "other kind. 'which gpus do you support?' lists them."
+        "Kernels are made for NVIDIA GPUs. For the MI300X of AMD they are compiled and their time "
+        "is estimated, and none was ever run on one: 'for the mi300x' and 'run' do that. There is "
+        "no other kind. 'which gpus do you support?' lists them."
     ),
     "fleet": (
         "Nothing is known of other machines, prices or bills. The energy of a call is measured "
@@ -242,10 +243,11 @@ def other_gpu(work: SessionState, intent: AskGpu) -> Reply:
     else:
         lines.append(f"No candidate has a time on {target.title}.")
     analysis, eager = work.estimates.figures(work.problem, target, work.settings.goals.precision)
+    inputs = work.problem.problem.shape_sets[0].label
     lines.append(
         f"Estimated there: eager {microseconds(eager.time_us)} us, the roofline "
-        f"{microseconds(analysis.bound_us)} us (bound by {analysis.roofline}); an estimate cannot "
-        "tell which kernel is faster."
+        f"{microseconds(analysis.bound_us)} us (bound by {analysis.roofline}), for {inputs}; an "
+        "estimate cannot tell which kernel is faster."
     )
     most = target.shared_kb_per_block.value
     lines.append(f"A block may have at most {most:g} KB of shared memory there.")

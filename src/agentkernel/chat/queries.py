@@ -20,6 +20,7 @@ from agentkernel.chat.overview import Notes, ask_explanation, explain
 from agentkernel.chat.replies import (
     HAND,
     ClarificationNeeded,
+    Compared,
     Cost,
     DiffOf,
     Explained,
@@ -231,6 +232,12 @@ def roofline(work: SessionState, intent: OnCandidate) -> Reply:
     if len({analysis.compute_time_us for analysis in roofs}) > 1:
         note = f"The roof is that of the loosest precision shown. {found.note}".strip()
         found = found.evolve(note=note)
+    last = work.plan_of(timed[-1])
+    if last is not None and last.analysis.roofline == "latency":
+        # What the roof says of its bytes and operations is not what bounds so short a call.
+        name = label(timed[-1].number)
+        words = f"The roof leaves out launches, which take longer here: {name} is bound by latency."
+        found = found.evolve(note=f"{words} {found.note}".strip())
     if target is None or aimed:
         return found
     note = f"Nobody has a time for {target} yet: 'run' gives one. {found.note}".strip()
@@ -396,6 +403,34 @@ def compare(work: SessionState, intent: Compare, asked: str = "") -> Reply:
     if first.number == second.number:
         return not_possible(figures.conclusion(first, second))
     return _side_by_side(work, first, second)
+
+
+MOST_COMPARED = 16
+"""Columns of one table, as many as a sweep has."""
+
+
+def compare_all(work: SessionState) -> Reply:
+    """Every candidate for the inputs in force side by side; those for others are left out by
+    name, for times at other inputs say nothing of one another."""
+    here, gone = work.judged_here, work.tree.rejected
+    kept = [node for node in here if node.number not in gone]
+    if not kept:
+        return not_possible("There is no candidate for these inputs. 'tree' lists all there are.")
+    shown = kept[-MOST_COMPARED:]
+    left = (
+        ("for other inputs", [node for node in work.tree.nodes if node not in here]),
+        ("discarded", [node for node in here if node.number in gone]),
+        (f"older than the last {MOST_COMPARED}", kept[:-MOST_COMPARED]),
+    )
+    best = figures.fastest_words(contenders(work.tree, work.target_name))
+    fastest_of_all = f" Fastest: {best}." if best else ""
+    lines = [f"{count(len(shown), 'candidate')} side by side.{fastest_of_all}"]
+    lines += [
+        f"Left out, {why}: {', '.join(label(node.number) for node in nodes)}."
+        for why, nodes in left
+        if nodes
+    ]
+    return Compared(nodes=tuple(shown), rows=figures.rows_of(shown), verdict="\n".join(lines))
 
 
 def _newest_but(work: SessionState, number: int | None) -> int:
@@ -569,8 +604,8 @@ def status(work: SessionState) -> Reply:
         f"{settings.goals.objective}.",
     ]
     if work.place.problem:
-        sizes = work.store.problem(work.place.problem).shape_sets[0].label
-        lines.append(f"At other sizes than the module's own: {sizes}.")
+        inputs = work.store.problem(work.place.problem).shape_sets[0].label
+        lines.append(f"With {work.inputs_apart(work.place.problem)}: {inputs}.")
     if work.tree.kept is not None:
         lines.append(f"Kept: {label(work.tree.kept)}.")
     reach = infeasible_goal(work, look=False)

@@ -29,6 +29,7 @@ PlainName = Literal[
     "lower_latency",
     "history",
     "tree",
+    "compare_all",
     "ideas",
     "redo",
     "stop",
@@ -251,12 +252,15 @@ Fact = Literal[
     "timing",
     "whole_model",
     "package",
+    "fastest",
+    "meaning",
 ]
 """How it is launched; registers, shared memory, occupancy; PTX and SASS; errors; sizes and modes;
 the same bits twice; against the baselines; how it gets into a model; what its kernels put
 together; what the judge called it with; which candidate is the most accurate; what sums are kept
 in; tuning where it runs; how sure the time is; how it is
-taken; the gain of a model around it; how it becomes a package."""
+taken; the gain of a model around it; how it becomes a package; the fastest with inputs of a dtype;
+what a term means."""
 Knob = Literal[
     "warps",
     "stages",

@@ -70,6 +70,7 @@ from agentkernel.chat.user_input import (
     MOST_SOURCE,
     Pasted,
     Unreadable,
+    as_said,
     classify_input,
     pick_option,
     read_with,
@@ -123,7 +124,7 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
         case MemoryLimit():
             return actions.memory_limit(work, intent)
         case SetPrecision():
-            return actions.precision(work, intent)
+            return actions.precision(work, intent, text)
         case SetTarget():
             return actions.target(work, intent)
         case SetShapes():
@@ -176,6 +177,8 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
             return queries.history(work)
         case "tree":
             return queries.tree(work)
+        case "compare_all":
+            return queries.compare_all(work)
         case "ideas" | "plan":
             return queries.plan(work)
         case "redo":
@@ -258,9 +261,8 @@ def _export(work: SessionState, intent: WriteTo) -> Reply:
 
 
 def help_text() -> str:
-    """Every request with a sentence that asks for it."""
-    width = max(len(item) for item in EXAMPLES.values())
-    return "\n".join(f"{text:<{width}}  {name}" for name, text in EXAMPLES.items())
+    """A sentence for every request, a line each."""
+    return "\n".join(EXAMPLES.values())
 
 
 BUSY_S = 2.0
@@ -490,6 +492,8 @@ class Session:
                 return (*self._all(found.intents, text), *self._offered(found.offers))
             case Ambiguous() | NotUnderstood() if known is not None:
                 return (known,)
+            case Ambiguous(asked=False) if (meant := as_said(text, found.options)) is not None:
+                return self._all(meant, text)
             case Ambiguous():
                 return self._which(found.options, asked=found.asked)
             case NotUnderstood():

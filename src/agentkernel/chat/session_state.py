@@ -252,6 +252,19 @@ class SessionState:
         """The problem as it came."""
         return self.store.problem("")
 
+    def inputs_apart(self, key: str) -> str:
+        """What the inputs of a derived problem are beside the module's own: `inputs of another
+        dtype than the module's own`; "" for the module's own."""
+        own, other = self.module.shape_sets[0], self.store.problem(key).shape_sets[0]
+        if not key:
+            return ""
+        sizes = [item.shape for item in own.tensors] != [item.shape for item in other.tensors]
+        dtypes = [item.dtype for item in own.tensors] != [item.dtype for item in other.tensors]
+        # Constants of the file that follow a size leave the inputs as they are.
+        apart = ["other sizes"] if sizes or not dtypes else []
+        apart += ["another dtype"] if dtypes else []
+        return f"inputs of {' and '.join(apart)} than the module's own"
+
     @property
     def problem(self) -> LoadedProblem:
         """The problem in force, loaded on first use. Raises ProblemError."""

@@ -348,22 +348,24 @@ def fastest_of(nodes: Sequence[Node]) -> Node | None:
     return min(nodes, key=lambda node: time_us(node) or 0.0, default=None)
 
 
-def right_here(tree: Tree) -> tuple[Node, ...]:
-    """The right candidates for the inputs in force that were not discarded."""
+def right_here(tree: Tree, problem: str | None = None) -> tuple[Node, ...]:
+    """The right candidates for the inputs in force, or those of `problem`, that were not
+    discarded."""
+    key = tree.place.problem if problem is None else problem
     return tuple(
         node
         for node in tree.nodes
-        if is_accepted(node)
-        and node.number not in tree.rejected
-        and problem_of(tree, node) == tree.place.problem
+        if is_accepted(node) and node.number not in tree.rejected and problem_of(tree, node) == key
     )
 
 
-def contenders(tree: Tree, target: str | None = None) -> tuple[Node, ...]:
-    """The right candidates for the sizes in force and `target` (None: any) that were not discarded
-    and whose times rest on one basis: the newest measured one's, else the newest estimated one's.
-    Where nobody has a time, the first."""
-    usable = right_here(tree)
+def contenders(
+    tree: Tree, target: str | None = None, problem: str | None = None
+) -> tuple[Node, ...]:
+    """The right candidates for the inputs in force, or those of `problem`, and `target` (None: any)
+    that were not discarded and whose times rest on one basis: the newest measured one's, else the
+    newest estimated one's. Where nobody has a time, the first."""
+    usable = right_here(tree, problem)
     timed = [(basis, node) for node in usable if (basis := basis_of(node)) is not None]
     if not timed:
         return tuple(usable[:1])

@@ -104,6 +104,12 @@ FACTS: dict[Fact, str] = {
     "whole_model": "what is the gain of the whole model",
     "package": "how do I make a wheel",
 }
+"""Of these the ranking has learned."""
+CERTAIN_FACTS: dict[Fact, str] = {
+    "fastest": "which is fastest in fp32",
+    "meaning": "what does roofline mean",
+}
+"""Of these it has not: they are read by words that leave no doubt."""
 IMPOSSIBLE: dict[Impossible, str] = {
     "by_hand": "unroll the loop",
     "foresight": "would more warps help?",
@@ -197,7 +203,7 @@ def sentence(intent: Intent) -> str:
             return f"edit{at} {name_of(intent.candidate)}"
         case AskFact():
             of = "" if intent.candidate == "current" else f" of {name_of(intent.candidate)}"
-            return f"{FACTS[intent.about]}{of}?"
+            return f"{(FACTS | CERTAIN_FACTS)[intent.about]}{of}?"
         case SetKnob():
             return _knob(intent) + _scope(intent)
         case Sweep() | AskGpu() | OtherModule() | Cannot():
@@ -334,7 +340,17 @@ def pick_option(
         return options[int(word) - 1]
     if len(options) == 1 and found == Understood(intents=(Plain(name="approve"),)):
         return options[0]
-    return None
+    return as_said(text, options)
+
+
+def as_said(text: str, options: tuple[tuple[Intent, ...], ...]) -> tuple[Intent, ...] | None:
+    """The reading whose own sentence was typed: there is nothing to ask about that."""
+    return next((item for item in options if _bare(sentences(item)) == _bare(text)), None)
+
+
+def _bare(text: str) -> str:
+    """Without case, and without what stands around the words."""
+    return " ".join(text.lower().split()).strip(" .!?")
 
 
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})[^\n]*\n(.*?)(?:\n[ \t]*\1|\Z)", re.S)

@@ -15,7 +15,7 @@ CHANGES = {
     "allow tf32": "allowed tf32", "keep c3": "kept c3", "undo that": "undid that",
     "save it": "saved it", "go back to c1": "went back to c1", "run again": "ran again",
     "fork this": "forked this", "discard c2": "discarded c2", "use the h200": "used the h200",
-    "stop at 2x": "stopped at 2x", "try idea 2": "tried idea 2", "use bf16": "used bf16",
+    "stop at 2x": "stopped at 2x", "try idea 2": "tried idea 2", "allow bf16": "allowed bf16",
     "export the session": "exported the session", "start over": "started over",
 }  # fmt: skip
 PAST = ("I {} earlier", "we {}", "you {}", "I already {}", "somebody {}", "I have {}",

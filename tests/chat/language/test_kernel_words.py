@@ -220,6 +220,8 @@ def test_nothing_else_is_taken_for_one(text: str) -> None:
 
 
 EVERY: tuple[Fact, ...] = get_args(Fact)
+OF_NONE: tuple[Fact, ...] = ("least_error", "fastest", "meaning")
+"""Facts about no one candidate."""
 WISHES: tuple[Knob, ...] = ("tensor_cores", "persistent", "deterministic")
 
 
@@ -227,7 +229,7 @@ WISHES: tuple[Knob, ...] = ("tensor_cores", "persistent", "deterministic")
     "intent",
     [
         *(AskFact(about=about) for about in EVERY),
-        *(AskFact(about=about, candidate=2) for about in EVERY if about != "least_error"),
+        *(AskFact(about=about, candidate=2) for about in EVERY if about not in OF_NONE),
         *(SetKnob(knob=knob, value=int(knob != "tensor_cores")) for knob in WISHES),
         *(item for item, _ in KNOBS),
         *(Cannot(about=about) for about in get_args(Impossible)),

@@ -145,6 +145,7 @@ def read_only_requests() -> frozenset[str]:
     """Names of the requests that change nothing."""
     return frozenset(row.name for row in rows() if row.kind in ("info", "ask")) | {
         "ask_docs",
+        "compare_all",
         "fact",
         "gpu",
         "help",

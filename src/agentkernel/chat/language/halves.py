@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from agentkernel.chat.language.clauses import ANSWERS
+from agentkernel.chat.language.clauses import ANSWERS, SETTINGS
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.requests import (
     AskFact,
     Intent,
     IntentContext,
+    Run,
     Understanding,
     Understood,
 )
@@ -20,6 +21,26 @@ JOINTS = re.compile(r"(?:,? and then |,? and |,? then |; |\. |(?<=\?) |, )", re.
 MOST_JOINTS = 4
 BARE_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp32", "float16", "bfloat16", "float32"})
 """What may be the inputs' dtype or a format to compute in."""
+
+
+FASTER_WITH = re.compile(
+    r"(?:please |ok |now )*(?:make (?:it|this|that|the (?:kernel|module))|go|optimi[sz]e it)"
+    r"(?: (?:just|really|even|much))*(?: (?:as )?(?:fast|quick)(?:er)?)?"
+    r"(?: as (?:you can|possible|it gets|it can be))?(?:,? but|,) (?P<setting>.+)",
+    re.I,
+)
+"""A run that is wished with something to be kept to."""
+
+
+def read_faster_with(
+    shown: str, context: IntentContext, alone: Callable[[str, IntentContext], Understanding]
+) -> tuple[Intent, ...]:
+    """ "make it as fast as you can, but only with your own kernels": the setting, then a run."""
+    found = FASTER_WITH.fullmatch(shown.strip())
+    read = None if found is None else alone(found["setting"], context)
+    if not isinstance(read, Understood) or any(item.name not in SETTINGS for item in read.intents):
+        return ()
+    return (*read.intents, Run())
 
 
 def read_halves(

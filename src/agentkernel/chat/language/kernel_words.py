@@ -140,6 +140,7 @@ HOW_TO_USE = re.compile(
 )
 
 EXAMPLES: dict[IntentName, str] = {
+    "compare_all": "compare all candidates",
     "fact": "how many warps does it use?",
     "knob": "use 4 warps",
     "sweep": "sweep 4, 8 and 16 warps",

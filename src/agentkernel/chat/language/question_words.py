@@ -74,7 +74,9 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     (
         "device",
         r"\b(?:tpus?|npus?|ascend|trainium|inferentia|gaudi|cerebras|graphcore|apple silicon|mps"
-        r"|intel arc|fpgas?|mac ?books?|metal(?: backend)?|m[1-5] (?:max|pro|ultra))\b",
+        r"|intel arc|fpgas?|mac ?books?|metal(?: backend)?|m[1-5] (?:max|pro|ultra))\b"
+        r"|^(?:will|would|does|do|can|could|is|are|what about|how about)\b(?!.*\bmi ?\d)"
+        r".*\b(?:on|for|with|about|support\w*)\b.*\b(?:amd|radeon|rocm)\b",
     ),
     (
         "gpus",
@@ -116,6 +118,12 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
         "graphs",
         r"^(?:use|try|add|enable|turn on|capture|record)\b.{0,20}\bcuda[- ]?graphs?\b"
         r"|^(?:would|will|does|do|could|can|should|is|are)\b.*\bcuda[- ]?graphs?\b",
+    ),
+    (
+        "by_hand",
+        r"^(?:can|could|should|may) (?!i\b|we\b|you\b)(?:the |this |that |my )?\w+(?: \w+){0,3}?"
+        r" be (?:folded|fused|merged|inlined|hoisted|combined|absorbed|moved) "
+        r"(?:in|into|with|out)\b",
     ),
     (
         "by_hand",
@@ -528,6 +536,74 @@ COMPARED_WITH_LAST = (
     rf"|is {ONE} (?:any |much |really )*(?:better|faster|quicker|worse|slower) than {LAST})$"
 )
 """A candidate beside the newest one, by their lines and by their figures."""
+KIND = r"(?:float(?:ing[- ]point)?|bool(?:ean)?|int(?:eger)?)"
+"""A kind of dtype, with no bits named."""
+KIND_OF_INPUT = (
+    rf"^(?:does|do|can|will|would|could|is) {IT}(?: \w+){{0,2}}? {TAKES}\b.*\b{KIND} \w+"
+    rf"(?: (?:instead of|rather than|in place of|not) (?:an? )?{KIND}(?: (?:one|\w+))?)?$"
+)
+"""Whether an input may be of another kind: "does it handle a float mask instead of bool"."""
+CANDIDATE = r"(?:one|candidate|kernel|version|drop-?in)"
+FASTEST_OF_A_DTYPE = (
+    rf"^(?:which|what|who)(?: {CANDIDATE}| of them)?(?:'s| is| was| would be| runs)? (?:the )?"
+    rf"(?:fastest|quickest|best) (?:{CANDIDATE} )?(?:in|for|with|at|on|of) {DTYPE}"
+    rf"(?: {INPUTS})?$"
+    rf"|^(?:which|what|who)(?: {CANDIDATE})?(?:'s| is| was) the (?:fastest|quickest|best) {DTYPE} "
+    rf"{CANDIDATE}$"
+    rf"|^which {DTYPE} {CANDIDATE} (?:is|was) (?:the )?(?:fastest|quickest|best)$"
+)
+"""The fastest of the candidates whose inputs have a dtype."""
+TERMS: dict[str, str] = {
+    "roofline": r"roof ?line(?: model| chart| plot| picture)?",
+    "memory": r"(?:bound by (?:the )?(?:memory|bandwidth)|(?:memory|bandwidth)[- ]bound)",
+    "compute": r"(?:bound by (?:compute|computing|arithmetic)|compute[- ]bound)",
+    "latency": (
+        r"(?:bound by (?:its |the )?(?:latency|launch(?:es)?|overhead)"
+        r"|(?:latency|launch|overhead)[- ]bound)"
+    ),
+    "mixed": r"bound by mixed",
+    "ridge": r"ridge(?: point)?",
+    "intensity": r"(?:arithmetic|operational) intensity",
+    "occupancy": r"occupancy",
+    "spills": r"(?:register )?(?:spill(?:s|ing)?|spilled bytes)",
+}
+"""What a term is called, by the word that stands for it."""
+QUOTE = r"[\"'`]?"
+TERM = "|".join(TERMS.values())
+KERNEL_TERMS = "(?:occupancy|spills?|spilling)"
+"""Asked for without an article, it is the current kernel's that is meant."""
+MEANING = (
+    rf"^(?:what (?:does|do) (?:it mean to be |being |the (?:term|word|phrase) )?{QUOTE}(?:{TERM})"
+    rf"{QUOTE} (?:mean|stand for)(?: here| exactly)?"
+    rf"|what(?:'s| is) (?!{KERNEL_TERMS}$)(?:an? |meant (?:by|with) |the meaning of )?"
+    rf"{QUOTE}(?:{TERM}){QUOTE}"
+    rf"(?: here| supposed to mean)?|what do you mean (?:by|with) {QUOTE}(?:{TERM}){QUOTE}"
+    rf"|(?:explain|define)(?: to me)? (?:the |what )?(?:term |word |meaning of )?(?:an? )?{QUOTE}"
+    rf"(?:{TERM}){QUOTE}(?: to me| means| is)?)$"
+)
+"""How one asks what a term means."""
+ALL_OF_THEM = (
+    r"(?:(?:all|each|every)(?: of)?(?: the| my| our| your)?(?: (?:candidates?|ones?|versions?"
+    r"|kernels?|of them|them))?|them all|(?:the |my |our |your )?(?:candidates|versions)"
+    r"|everything)"
+)
+COMPARE_ALL = (
+    r"^(?:(?:show|give|print|make)(?: me)? )?(?:an? |the )?"
+    r"(?:(?:comparison|table|side[- ]by[- ]side)"
+    rf"(?: (?:table|comparison|view))?(?: of| for)|compare) {ALL_OF_THEM}"
+    r"(?: side by side| with each other| to each other| so far| in a table)*$"
+)
+"""All candidates in one table."""
+SET_ROUNDS = (
+    r"^(?:(?:set|use|make) )?(?:the )?(?:number of |max(?:imum)? )?rounds?(?: to| of| ?[=:])? ?"
+    r"([1-9]\d{0,3})$"
+)
+"""A limit of rounds as a setting is typed: "set rounds 2"."""
+TO_SHIP = (
+    rf"^(?:so |and )?(?:which|what)(?: {CANDIDATE}| of them)? (?:should|shall|would|do|must)"
+    r" (?:i|we) (?:now )?(?:ship|use|keep|deploy|take|choose|pick|go with|release)$"
+)
+"""Which candidate is to be taken."""
 CERTAIN: tuple[tuple[Fact, str], ...] = (
     (
         "use",
@@ -586,6 +662,7 @@ CERTAIN: tuple[tuple[Fact, str], ...] = (
         rf"|(?<=input )types?)(?: \w+)?? (?:(?:does|do|can|will|is|are|did|must|should) {IT}\b"
         rf"|(?:is|are) {TAKEN}\b)",
     ),
+    ("holds", KIND_OF_INPUT),
     ("holds", TRAINS_WITH),
     ("holds", UNDER_COMPILE),
     ("holds", INPUTS_NOW),
@@ -593,6 +670,7 @@ CERTAIN: tuple[tuple[Fact, str], ...] = (
     ("checked", SAFE),
     ("checked", AT_ITS_SIZE),
     ("timing", LAUNCH_IN_TIME),
+    ("fastest", FASTEST_OF_A_DTYPE),
 )
 """Questions whose words leave no doubt: how a kernel comes out of a model, which dtypes it takes,
 training with it, torch.compile around it, the inputs in force, what an estimate is. The facts tell

@@ -13,13 +13,18 @@ from agentkernel.chat.language.question_words import (
     BIGGER,
     BYTES_MOVED,
     CERTAIN,
+    COMPARE_ALL,
     COMPARED_WITH_LAST,
     DIFFERENT_FROM_LAST,
     IMPOSSIBLE,
     MAKE_BETTER,
+    MEANING,
     MEASURE_ELSEWHERE,
     MEMORY_NEEDED,
     QUESTIONS,
+    SET_ROUNDS,
+    TERMS,
+    TO_SHIP,
 )
 from agentkernel.chat.requests import (
     AskFact,
@@ -34,6 +39,7 @@ from agentkernel.chat.requests import (
     OtherModule,
     Plain,
     Run,
+    SetBudget,
     SetKnob,
 )
 
@@ -98,6 +104,11 @@ BUILDS = re.compile(
     r"(?:build|make|compile|generate|give|create|target|optimi[sz]e|tune)\b.*\band\b"
 )
 """How a wish for several targets begins."""
+ONE_MORE_GPU = re.compile(
+    r"(?:,|\band\b|\bor\b|\bvs\.?|\bthan\b) ?(?:and |or )?(?:on )?(?:an? |the )"
+    r"(?:rtx |gtx |tesla |radeon )?(?P<name>(?=[a-z-]*\d)[a-z0-9-]+)\b"
+)
+"""Another GPU of a list, known or not: "and on a V100"."""
 GPU_AGAIN = re.compile(r"(?:and |what about |how about |or )*(?:on )?(?:an? |the )?([\w-]+)$")
 SHARED = re.compile(
     r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k", re.I
@@ -148,6 +159,17 @@ def read_certain(shown: str) -> Reading:
         return (SetKnob(knob="persistent", value=1),)
     if re.match(MAKE_BETTER, text):
         return () if what.asked else (Run(),)
+    if re.match(MEANING, text):
+        meant = AskFact(about="meaning")
+        shown_too = text.startswith("explain") and re.search(TERMS["roofline"], text)
+        return (meant, OnCandidate(name="roofline")) if shown_too else (meant,)
+    if re.match(COMPARE_ALL, text):
+        return (Plain(name="compare_all"),)
+    rounds = re.match(SET_ROUNDS, text)
+    if rounds:
+        return () if what.asked else (SetBudget(rounds=int(rounds[1])),)
+    if re.match(TO_SHIP, text):
+        return (Plain(name="status"),)
     if re.match(BETTER_NOW, text):
         return (Compare(first="second_last", second="last"),)
     if re.match(COMPARED_WITH_LAST, text):
@@ -181,11 +203,12 @@ def read_questions(shown: str, context: IntentContext) -> Reading:
     several = _several(what)
     if several:
         return several
-    for read in (_module, _impossible, _gpu, _question):
-        found = read(what, context)
-        if found is not None:
-            return (found,)
-    return ()
+    past = _module(what, context) or _impossible(what, context)
+    if past is not None:
+        return (past,)
+    gpus = _gpus(what, context)
+    found = None if gpus else _question(what, context)
+    return gpus if found is None else (found,)
 
 
 def _several(what: Said) -> Reading:
@@ -256,32 +279,44 @@ def _candidate(text: str) -> CandidateRef:
 
 def find_target(text: str, context: IntentContext) -> str | None:
     """The first GPU that is named."""
-    return next(iter(_targets(text, context)), None)
+    return next(iter(find_targets(text, context)), None)
 
 
-def _targets(text: str, context: IntentContext) -> tuple[str, ...]:
+def find_targets(text: str, context: IntentContext) -> tuple[str, ...]:
     """The GPUs that are named, each once."""
     words = re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text)
     named = [word for word in words if word in context.targets and word != "local"]
     return tuple(dict.fromkeys(named))
 
 
-def _gpu(what: Said, context: IntentContext) -> Intent | None:
+def asked_gpus(
+    text: str, context: IntentContext, shared_kb: float | None = None
+) -> tuple[AskGpu, ...]:
+    """A question for each GPU of a list. One that nobody knows is asked for too: the answer says
+    that it is not known."""
+    known = find_targets(text, context)
+    listed = [item["name"] for item in ONE_MORE_GPU.finditer(text)] if known else []
+    unknown = [name for name in listed if name not in context.targets]
+    named = dict.fromkeys((*known, *unknown))
+    return tuple(AskGpu(target=name, shared_kb=shared_kb) for name in named)
+
+
+def _gpus(what: Said, context: IntentContext) -> Reading:
     """ "would it still win on an A100?", and after it "what about b200"."""
-    target = find_target(what.text, context)
-    if target is None:
-        return None
+    gpus = asked_gpus(what.text, context)
+    if not gpus:
+        return ()
     last = context.last[-1] if context.last else None
     if isinstance(last, AskGpu) and GPU_AGAIN.match(what.text):
-        return AskGpu(target=target, shared_kb=last.shared_kb)
+        return asked_gpus(what.text, context, last.shared_kb)
     shared = SHARED.search(what.text)
     if what.asked and shared:
-        return AskGpu(target=target, shared_kb=float(shared[1] or shared[2]))
-    if len(_targets(what.text, context)) > 1 and BUILDS.match(what.text) and not what.asked:
-        return Cannot(about="targets")
+        return asked_gpus(what.text, context, float(shared[1] or shared[2]))
+    if len(gpus) > 1 and BUILDS.match(what.text) and not what.asked:
+        return (Cannot(about="targets"),)
     begins = said(what.shown).text
     asked = what.asked or re.search(r"\bon (?:an? |the )?[\w-]+(?: without\b.*)?$", what.text)
-    return AskGpu(target=target) if asked and GPU_ASKED.match(begins) else None
+    return gpus if asked and GPU_ASKED.match(begins) else ()
 
 
 def _module(what: Said, context: IntentContext) -> Intent | None:

@@ -35,7 +35,7 @@ from agentkernel.chat.language.example_reader import (
 )
 from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
-from agentkernel.chat.language.halves import read_halves
+from agentkernel.chat.language.halves import read_faster_with, read_halves
 from agentkernel.chat.language.kernel_words import nearest_wish, read_kernel_words
 from agentkernel.chat.language.phrases import tags_of, with_polarity
 from agentkernel.chat.language.questions import read_certain, read_questions
@@ -62,7 +62,7 @@ from agentkernel.chat.language.tagging import (
     words_of,
 )
 from agentkernel.chat.language.values import Clause, changes_nothing, offered_knob
-from agentkernel.chat.language.wish_scope import within
+from agentkernel.chat.language.wish_scope import is_of_kernels, within, without_kernel_names
 from agentkernel.chat.language.wishes import (
     is_praise,
     of_the_last,
@@ -381,7 +381,13 @@ def understand(text: str, context: IntentContext) -> Understanding:
     Never raises and never guesses: what has two readings is Ambiguous, and a part that has none
     makes the whole NotUnderstood, with the nearest requests that are understood.
     """
-    return within(_understood(text, context), text[: MOST_CHARACTERS + 1], context)
+    found = _understood(text, context)
+    if not isinstance(found, Understood) and len(text) <= MOST_CHARACTERS:
+        # A kernel's name is no word of the language: a wish that is not read with it may be
+        # without it, and nothing else is taken from that reading.
+        again = _understood(without_kernel_names(text, context), context)
+        found = again if is_of_kernels(again) else found
+    return within(found, text[: MOST_CHARACTERS + 1], context)
 
 
 def _understood(text: str, context: IntentContext) -> Understanding:
@@ -571,6 +577,7 @@ def _by_words(shown: str, context: IntentContext) -> tuple[Intent, ...]:
     """What the words of a kernel or of the hour at it ask for, before the grammar."""
     return (
         read_kernel_words(shown, context)
+        or read_faster_with(shown, context, _alone)
         or read_halves(shown, context, _alone)
         or read_questions(shown, context)
         or read_wishes(shown, context)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from agentkernel.chat.language.grammar import read_only_requests
 from agentkernel.chat.language.kernel_words import USUAL, read_axes
 from agentkernel.chat.language.phrases import marked_tags
-from agentkernel.chat.language.questions import CLASS, FILE, SHARED, find_target, said
+from agentkernel.chat.language.questions import CLASS, FILE, SHARED, asked_gpus, said
 from agentkernel.chat.language.slots import SLOTS, SlotRule, intent_of, is_value
 from agentkernel.chat.language.tagging import (
     Tag,
@@ -27,7 +27,6 @@ from agentkernel.chat.language.tagging import (
 from agentkernel.chat.requests import (
     AskDocs,
     AskFact,
-    AskGpu,
     CandidateRef,
     Cannot,
     Diff,
@@ -428,12 +427,9 @@ def _show_kernel(rest: str, clause: Clause) -> tuple[Intent, ...]:
 
 
 def _gpu(rest: str, clause: Clause) -> tuple[Intent, ...]:
-    target = find_target(clause.plain, clause.context)
-    if target is None:
-        return ()
     shared = SHARED.search(clause.plain)
     kb = float(shared[1] or shared[2]) if shared else None
-    return (AskGpu(target=target, shared_kb=kb),)
+    return asked_gpus(clause.plain, clause.context, kb)
 
 
 def _module(rest: str, clause: Clause) -> tuple[Intent, ...]:

@@ -58,6 +58,30 @@ class _Unclear(Exception):
     """Carries the line that says what is to be named."""
 
 
+def without_kernel_names(text: str, context: IntentContext) -> str:
+    """The line with "the kernel" for each kernel's name: what is wished does not hang on it."""
+    line = text.lower()
+    if len(line) != len(text):
+        return text
+    for start, end, _ in reversed(_spans(line, context)):
+        named = line[end:].lstrip().startswith("kernel")
+        word = "" if named else "kernel" if re.search(r"\bthe\s+$", line[:start]) else "the kernel"
+        text = text[:start] + word + text[end:]
+    return " ".join(text.split())
+
+
+def is_of_kernels(found: Understanding) -> bool:
+    """True where nothing but wishes about launches was understood, each of another thing, and a
+    run of them."""
+    if not isinstance(found, Understood):
+        return False
+    alone = all(isinstance(item, SetKnob | Sweep | Run) for item in found.intents)
+    wishes = [item for item in found.intents if isinstance(item, Wish)]
+    things = {(item.knob, item.axis) for item in wishes if isinstance(item, SetKnob)}
+    swept = sum(isinstance(item, Sweep) for item in wishes)
+    return alone and bool(wishes) and len(things) + swept == len(wishes)
+
+
 def within(found: Understanding, text: str, context: IntentContext) -> Understanding:
     """The requests, their wishes about launches for the candidate and the kernels that are named.
     What names none stays as it is."""
@@ -122,6 +146,14 @@ def _candidate(line: str) -> CandidateRef:
 
 def _kernels(line: str, context: IntentContext) -> tuple[str, ...]:
     """What kernels are called in the line, in its order."""
+    kept = _spans(line, context)
+    if any(BUT.search(line[:start]) for start, _, _ in kept):
+        raise _Unclear("Name the kernels that are to change: 'use 2 warps for add_kernel'.")
+    return tuple(dict.fromkeys(name for _, _, name in kept))
+
+
+def _spans(line: str, context: IntentContext) -> list[tuple[int, int, str]]:
+    """Where kernels are named in the line, and what they are called there."""
     spans = [(item.start(), item.end(), item[0]) for item in IDENTIFIER.finditer(line)]
     for name in context.kernels:
         bare = "|".join(map(re.escape, (name.lower(), name.lower().removesuffix(KERNEL))))
@@ -144,6 +176,4 @@ def _kernels(line: str, context: IntentContext) -> tuple[str, ...]:
     for span in sorted(spans, key=lambda each: (each[0], -each[1])):
         if not kept or span[0] >= kept[-1][1]:
             kept.append(span)
-    if any(BUT.search(line[:start]) for start, _, _ in kept):
-        raise _Unclear("Name the kernels that are to change: 'use 2 warps for add_kernel'.")
-    return tuple(dict.fromkeys(name for _, _, name in kept))
+    return kept

@@ -76,6 +76,10 @@ def _time(found: re.Match[str], _: IntentContext) -> Reading:
     return (SetBudget(seconds=int(found[1]) * SECONDS[found[2][0]]),) if int(found[1]) else ()
 
 
+def _run(found: re.Match[str], _: IntentContext) -> Reading:
+    return (Run(rounds=int(found[1])),) if int(found[1]) else ()
+
+
 def _always(found: re.Match[str], _: IntentContext) -> Reading:
     value = int(found["value"])
     return (SetShapes(sizes=(Size(name=_name(found["name"]), value=value),)),) if value else ()
@@ -125,19 +129,25 @@ IN_BF16 = re.compile(
     r" (?:it|this|that|everything|the (?:module|model|layer|kernel|inputs?))"
     r"(?: (?:to|also|run|work|go|again|all))*(?: (?:in|with|as|for|to|on))? bf(?:loat)?16\b"
 )
+BARE_BF16 = re.compile(
+    r"\W*(?:(?:ok|then|now|use|try|go|in|with|please)\W+)*(?:bf16|bfloat16)(?: please)?\W*"
+)
+"""A format by itself: of the inputs, or to compute in."""
 BACK = re.compile(r"\b(?:undo|revert|take back) (?:that|this|it)\b")
 IT = re.compile(r"\b(?:it|that|this)\b")
 
 
 def two_meanings(shown: str, found: Reading) -> Reading | None:
-    """The other reading of "make it in bf16": its inputs, where what may be computed in was read.
-    Of "why is it slow at 128 rows": the question alone, where the sizes were to be set too."""
+    """The other reading of "make it in bf16" and of "use bf16": its inputs, where what may be
+    computed in was read. Of "why is it slow at 128 rows": the question alone, where the sizes were
+    to be set too."""
     sized = any(isinstance(item, SetShapes) for item in found)
     why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
     if sized and why and shown.lower().startswith("why"):
         return why
     loosened = any(isinstance(item, SetPrecision) and item.precision == "bf16" for item in found)
-    if not loosened or not IN_BF16.search(shown.lower()):
+    lower = shown.lower()
+    if not loosened or not (IN_BF16.search(lower) or BARE_BF16.fullmatch(lower)):
         return None
     return tuple(
         SetDtype(dtype="bfloat16") if isinstance(item, SetPrecision) else item for item in found
@@ -241,6 +251,7 @@ WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Re
         ),
         lambda *_: (SetPrecision(precision="strict"),),
     ),
+    (re.compile(r"run (\d{1,3})(?: rounds?| times)?$"), _run),
     (PAIRS, _pairs),
     (ALWAYS, _always),
     (DEPLOYS, _deploys),
