@@ -390,3 +390,8 @@ def test_steps_and_the_answer_are_logged_and_nothing_is_printed(
 def test_progress_shows_a_bar_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0), progress=True)
     assert "done" in capsys.readouterr().out
+
+
+def test_a_session_is_not_made_by_its_class() -> None:
+    with pytest.raises(TypeError, match=r"Expected agentkernel\.open_session\(module"):
+        agentkernel.Session(nn.ReLU(), [torch.ones(2, 3)])  # type: ignore[arg-type]

@@ -277,7 +277,12 @@ class Session:
     """
 
     def __init__(self, work: SessionState, cleanup: ExitStack) -> None:
-        """Use `begin` or `reopen`."""
+        """Use `begin` or `reopen`. Raises TypeError where somebody calls it with a module."""
+        if not isinstance(work, SessionState):
+            raise TypeError(
+                f"Session({type(work).__name__}, ...) is not how a session begins. "
+                "Expected agentkernel.open_session(module, example_inputs). Next: call that."
+            )
         self._work = work
         self._cleanup = cleanup
         self._closed = False
