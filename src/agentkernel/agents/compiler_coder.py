@@ -299,9 +299,9 @@ class CompilerCoder:
         variants: Sequence[Variant],
         request: DraftRequest,
     ) -> list[Raced]:
-        """They and the launch forms of the fastest, the best first; of those that launch in a loop
-        the graph form races from the start. A form stands behind the plain one that it is hardly
-        faster than."""
+        """They and the launch forms of the fastest, with its launches and on the device, the best
+        first; of those that launch in a loop the graph form races from the start. A form stands
+        behind the plain one that it is hardly faster than."""
         seen = _seen(request)
         made = list(variants)
         for place, item in enumerate(variants):
@@ -312,7 +312,7 @@ class CompilerCoder:
         def forms(place: int, time_us: float) -> list[Form]:
             plain = first[place].plain
             place = place if plain is None else plain
-            known = seen | {source_sha256(item.source.text) for item in first}
+            known = seen | {source_sha256(item.source.text) for item in made}
             new = _forms_of(first[place], graph, time_us, known, place)
             made.extend(new)
             return [Form(item.label, item.source.text) for item in new]

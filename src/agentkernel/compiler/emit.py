@@ -603,20 +603,24 @@ class Emitter:
 
     def store_lines(self, store: Store, access: Access, body: BodyLines) -> str:
         """The line that stores a value."""
-        rows, cols = self.touches(access)
         value = self.value(_before_rounding(store.node), body)
+        place, mask = self.stored_at(store, access)
+        guard = "" if mask is None else f", mask={mask}"
+        code = value.code
+        if self.kept_as(store.node.dtype) != store.node.dtype:
+            code = f"{value.within(ATOM - 1)}.to({TRITON_TYPES[store.node.dtype]})"
+        return f"tl.store({place}, {code}{guard})"
+
+    def stored_at(self, store: Store, access: Access) -> tuple[str, str | None]:
+        """The addresses of what is stored, and their mask."""
+        rows, cols = self.touches(access)
         place = self.place(store.node, access)
         one = self.region.col_count == 1 and self.schedule.form == "persistent"
         if one and not cols and not self.many_rows:
             # Rows of one element: what a reduction left behind is a tile of one, which has no
             # place at a lone address.
             cols, place = True, f"{place} + {self.col_name}"
-        mask = self.mask(rows, cols)
-        guard = "" if mask is None else f", mask={mask}"
-        code = value.code
-        if self.kept_as(store.node.dtype) != store.node.dtype:
-            code = f"{value.within(ATOM - 1)}.to({TRITON_TYPES[store.node.dtype]})"
-        return f"tl.store({place}, {code}{guard})"
+        return place, self.mask(rows, cols)
 
     def full_tile(self, node: Node, text: Text) -> Text:
         """The value with every dimension of the tile, for a reduction."""

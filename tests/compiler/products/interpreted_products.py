@@ -179,6 +179,16 @@ def pairs_are_right(
     assert torch.equal(out, again)
 
 
+def two_weights_in_one_box_are_right() -> None:
+    """Either may lie behind the other; the last tile of columns is not whole."""
+    for turned in (False, True):
+        for parted in (False, True):
+            pairs_are_right.hypothesis.inner_test(  # type: ignore[attr-defined]
+                (37, 40, 40), "bfloat16", ("k", "k"), (), "descriptors",
+                parted=parted, eight=True, turned=turned, gates=1,
+            )  # fmt: skip
+
+
 def marked_blocks_of_either_weight_are_multiplied_exactly() -> None:
     """A number far below the rest of its block, in one weight of a pair alone."""
     for marked in range(3):
@@ -493,6 +503,7 @@ def main() -> None:
     blocks_of_rows_too_wide_for_32_bits_are_marked()
     linear_is_right()
     pairs_are_right()
+    two_weights_in_one_box_are_right()
     marked_blocks_of_either_weight_are_multiplied_exactly()
     strided_rows_are_read_in_place()
     planes_hold_what_they_say()

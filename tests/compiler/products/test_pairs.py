@@ -123,6 +123,29 @@ class Kept(nn.Module):
         return first, F.silu(first) * self.two(x)
 
 
+class Lower(nn.Module):
+    """A bias by the name of a pointer that the kernel makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(24, 56, bias=False), nn.Linear(24, 56, bias=False)
+        self.lower = nn.Parameter(torch.zeros(56))
+        self.bfloat16()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.one(x) + self.lower) * self.two(x)
+
+
+def test_what_is_read_has_no_name_of_the_kernels_own() -> None:
+    compiled = own(Lower(), torch.randn(17, 24).bfloat16())
+    (pair,) = pairs_of(compiled)
+    described = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2, "SPLIT_K": 1}
+    described |= {"num_warps": 4, "num_stages": 2, "PERSIST": 3, "DESCRIPTORS": 2}
+    text = compiled.write({pair: described}).text
+    assert "lower_ptr = b_ptr" in text
+    assert "lower_1_ptr, M, " in text
+
+
 class Cell(nn.Module):
     """As many parts of a product with its bias, of which all are read."""
 
@@ -223,9 +246,18 @@ def test_gates_store_a_state_beside_their_output() -> None:
     assert [type(step) for step in compiled.partition.steps] == [ProductStep, PairStep]
 
 
+def test_a_state_of_one_row_is_stored_as_a_tile() -> None:
+    """It has no stride over rows, as a bias has none, but a value for each row of the tile."""
+    compiled = own(LongShortCell(), torch.randn(1, 24), torch.randn(1, 32), torch.randn(1, 32))
+    text = compiled.write(small(compiled, "looped")).text
+    assert text.count("+ rows[:, None] * 0, ") == 1
+    assert "mask=col_mask[None, :])\n" not in text[text.index("fourth = tl.dot") :]
+
+
 @pytest.mark.slow
-def test_the_judge_accepts_a_cell_with_its_state() -> None:
-    inputs = (torch.randn(17, 24), torch.randn(17, 32), torch.randn(17, 32))
+@pytest.mark.parametrize("rows", [1, 17])
+def test_the_judge_accepts_a_cell_with_its_state(rows: int) -> None:
+    inputs = (torch.randn(rows, 24), torch.randn(rows, 32), torch.randn(rows, 32))
     text = accepted_text(problem_from_module(LongShortCell().eval(), inputs))
     assert "fourth = tl.dot" in text
 

@@ -63,11 +63,14 @@ def mul_kernel(
         # Both weights in one box: how many numbers one lies behind the other is a stride.
         apart = (second_ptr.to(tl.int64) - b_ptr.to(tl.int64)) // 2
         swapped = apart < 0
+        apart = tl.abs(apart)
+        far = apart >= 549755813888
+        apart = tl.where(far, 0, apart)
         lower_ptr = b_ptr
         if swapped:
             lower_ptr = second_ptr
         b_box = tl.make_tensor_descriptor(
-            lower_ptr, [2, N, K], [tl.abs(apart), stride_b, 1], [2, BLOCK_N, BLOCK_K]
+            lower_ptr, [2, N, K], [apart, stride_b, 1], [2, BLOCK_N, BLOCK_K]
         )
     if DESCRIBED_OUT:
         out_box = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
@@ -124,6 +127,8 @@ def mul_kernel(
             acc, second = tl.split(sums)
             if swapped:
                 acc, second = second, acc
+            if far:
+                acc, second = acc + float("nan"), second + float("nan")
         row_mask = rows < M
         col_mask = cols < N
         tile_mask = row_mask[:, None] & col_mask[None, :]

@@ -255,24 +255,25 @@ def test_a_form_is_no_part_of_the_descent(place: Noted) -> None:
     assert len(found.results()) == 42
 
 
-def test_the_form_is_that_of_the_fastest_on_the_device(place: Noted) -> None:
-    """Where all wait for the processor, its times say nothing of what a form will take."""
+def test_forms_are_those_of_the_fastest_and_of_the_fastest_on_the_device(place: Noted) -> None:
+    """Where all wait for the processor, their times say nothing of what a form will take."""
     names = tuple(map(str, range(4)))
     asked: list[tuple[int, float]] = []
 
     def forms(best: int, time_us: float) -> list[Form]:
         asked.append((best, time_us))
-        return [Form("direct", "d")]
+        return [Form(f"direct {best}", f"d{best}")]
 
     class Late(Bench):
         def time_block(self, index: int, calls: int, **named: object) -> Block | None:  # type: ignore[override]
-            device_us = (40.0, 30.0, 10.0, 20.0, 11.0)[index]
-            launch_us = (100.0, 101.0, 120.0, 110.0, 12.0)[index]
+            device_us = (40.0, 30.0, 10.0, 20.0, 11.0, 41.0)[index]
+            launch_us = (100.0, 101.0, 120.0, 110.0, 12.0, 13.0)[index]
             return Block((device_us,) * calls, launch_us)
 
     space = Space(None, names, names, ({},) * 4)  # type: ignore[arg-type]
     (found,) = [_Field(space, (None,) * 4, (1.0,) * 4, (), forms)]
     times = race(Late(place), 60.0, [found])
-    assert asked == [(2, 10.0)]
-    assert times[4].time_us == 12.0
+    assert asked == [(2, 10.0), (0, 40.0)]
+    assert [item.label for item in found.results()[4:]] == ["direct 2", "direct 0"]
+    assert (times[4].time_us, times[5].time_us) == (12.0, 41.0)
     assert min(times, key=lambda at: times[at]) == 4

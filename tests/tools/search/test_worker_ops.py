@@ -39,11 +39,18 @@ def test_a_call_takes_at_least_its_launches(launching_us, wanted):
     assert worker.Block(tuple(found["us"]), found["launch_us"]).us == wanted
 
 
-def test_a_part_and_what_is_hopeless_are_not_asked_for_launches():
+def test_what_is_hopeless_is_called_once_and_a_part_is_not_asked_for_launches():
     state = SimpleNamespace(memory={"calls": {3: None}, "bench": Bench(8.0)})
     asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0, "whole": False}
     assert time_block(asked, state) == {"us": [5.0, 7.0, 9.0], "launch_us": 0.0}
     assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0], "launch_us": 0.0}
+
+
+def test_what_waits_for_the_processor_alone_is_not_hopeless():
+    state = SimpleNamespace(memory={"calls": {3: None}, "bench": Bench(900.0)})
+    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0, "whole": True}
+    assert time_block(asked, state) == {"us": [5.0, 7.0, 9.0], "launch_us": 900.0}
+    assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0], "launch_us": 900.0}
 
 
 def filled(out, BLOCK: tl.constexpr):

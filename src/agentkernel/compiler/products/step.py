@@ -291,6 +291,15 @@ class EpilogueEmitter(Emitter):
         rows, cols = (any(strides.get(atom, 0) != 0 for atom in group) for group in self.groups[1:])
         return rows, cols
 
+    def stored_at(self, store: Store, access: Access) -> tuple[str, str | None]:
+        """A product of one row, or column, has no stride there, but what is stored is a tile."""
+        (rows, cols), place = self.touches(access), self.place(store.node, access)
+        if not rows and self.sizes.rows == 1:
+            rows, place = True, f"{place} + rows[:, None] * 0"
+        if not cols and self.sizes.cols == 1:
+            cols, place = True, f"{place} + cols[None, :] * 0"
+        return place, self.mask(rows, cols)
+
     def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
         return Text(self.sums[node]) if node in self.sums else super()._load(node, access, body)
 
@@ -472,7 +481,7 @@ def epilogue_emitter(
          "tile_mask", "split", "plane", "tile_m", "tile_n", "half", "halves", "left", "right",
          "part", "begin", "pair_cols", "pair_mask", "pairs_mask", *BOXES}
     )  # fmt: skip
-    pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr")
+    pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr", "lower_ptr")
     emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
     return emitter
 

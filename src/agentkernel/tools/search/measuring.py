@@ -329,22 +329,30 @@ class _Field:
         plain = {at: time for at, time in times_us.items() if at not in self._entered_forms}
         return self.descent.following(plain)
 
-    def enter_forms(self, times_us: Mapping[int, float]) -> Sequence[int]:
-        """The places of the forms of the fastest, which take part from now on; asked for once. Of
-        the times each is the device's."""
+    def enter_forms(
+        self, times_us: Mapping[int, float], device_us: Mapping[int, float]
+    ) -> Sequence[int]:
+        """The places of the forms of the fastest and of the fastest on the device, which launches
+        may hold up; they take part from now on, and are asked for once."""
         if not times_us or self._forms is None:
             return ()
-        best = min(times_us, key=lambda index: (times_us[index], index))
-        found, self._forms = self._forms(best, times_us[best]), None
+        forms, self._forms = self._forms, None
         first = len(self.space.sources)
-        self.space = self.space.with_forms(best, found)
-        for place in range(first, first + len(found)):
-            self.reasons[place] = None
-            self._estimates.append(None)
-            self._entered_forms.add(place)
-            if self.binaries:
-                self.binaries.append(self.binaries[best])
-        return range(first, first + len(found))
+        bests = [
+            min(times_us, key=lambda index: (known.get(index, math.inf), index))
+            for known in (device_us, times_us)
+        ]
+        for best in dict.fromkeys(bests):
+            found = forms(best, device_us.get(best, times_us[best]))
+            begin = len(self.space.sources)
+            self.space = self.space.with_forms(best, found)
+            for place in range(begin, begin + len(found)):
+                self.reasons[place] = None
+                self._estimates.append(None)
+                self._entered_forms.add(place)
+                if self.binaries:
+                    self.binaries.append(self.binaries[best])
+        return range(first, len(self.space.sources))
 
     def results(self) -> tuple[TrialResult, ...]:
         """What is known of each source."""
@@ -443,9 +451,7 @@ class _HalvingSearch:
                 break
             if fit := self._entered(number, group):
                 return fit
-        # A form launches otherwise: what it is made of is the fastest on the device.
-        device_us = {at: self._device_us[number].get(at, time) for at, time in times_us.items()}
-        fit = self._entered(number, field.enter_forms(device_us))
+        fit = self._entered(number, field.enter_forms(times_us, self._device_us[number]))
         if fit:
             self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         return fit
