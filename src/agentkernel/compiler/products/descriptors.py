@@ -127,7 +127,7 @@ def joined_end() -> list[str]:
         "    if swapped:",
         "        acc, second = second, acc",
         "    if far:",
-        "        acc, second = acc + float(\"nan\"), second + float(\"nan\")",
+        '        acc, second = acc + float("nan"), second + float("nan")',
     ]
 
 
