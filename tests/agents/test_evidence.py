@@ -107,6 +107,14 @@ def test_the_size_of_rounding_names_the_format() -> None:
     assert "tf32 or fp16" in form(half)
 
 
+def test_what_is_half_as_much_again_is_no_rounding_of_16_bits() -> None:
+    """A hundred times what is allowed of these would be more than the values."""
+    found = found_by_judge(lambda x: x * 1.5).evolve(norm_allowed=3e-2, measure="norm")
+    assert form(found).startswith("constant factor: the whole output is 1.5 times the right one")
+    missing = found_by_judge(lambda x: x + 0.2).evolve(norm_allowed=3e-2, measure="norm")
+    assert "missing term" in form(missing)
+
+
 PLACES: list[tuple[Spoil, str]] = [
     (lambda x: x + 3, "all of the output"),
     (at(64, 0.0), "the tail, from [0, 64] on to the end"),

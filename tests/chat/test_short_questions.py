@@ -228,3 +228,8 @@ def test_another_dtype_is_said_to_be_another_problem(ran: Session) -> None:
     moved = ran.do(SetDtype(dtype="float16"))
     assert isinstance(moved, PositionChanged)
     assert "This dtype is another problem" in moved.text
+    assert moved.place.problem
+    back = ran.do(SetDtype(dtype="float32"))
+    assert isinstance(back, PositionChanged)
+    assert back.text.startswith("the module's own inputs: ")
+    assert back.place.problem == ""

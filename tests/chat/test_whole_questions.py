@@ -145,7 +145,7 @@ def test_what_a_line_asks_for(text: str, intents: tuple[Intent, ...]) -> None:
     assert read(text) == intents
 
 
-@pytest.mark.parametrize("text", ["use bf16", "try bf16 please"])
+@pytest.mark.parametrize("text", ["use bf16", "try bf16 please", "never mind, go back to bf16"])
 def test_a_bare_format_is_asked_about(text: str) -> None:
     found = understand(text, CONTEXT)
     assert isinstance(found, Ambiguous)

@@ -193,8 +193,9 @@ ErrorForm = Literal[
 WIDE = 0.9
 """Share of wrong elements from which on the norm speaks for the whole output."""
 SAME = 0.02
-ROUNDING = 100
-"""Up to as many times the allowed error the formula is taken to be right."""
+ROUNDING, LARGEST_ROUNDING = 100, 0.1
+"""Up to as many times the allowed error the formula is taken to be right, as long as no digit of it
+is wrong: of 16 bits a hundred times what is allowed is more than the values themselves."""
 FACTORS = (
     (math.log(2), "ln 2, as if exp2 or log2 stood for exp or log"),
     (1 / math.log(2), "1 / ln 2, as if exp or log stood for exp2 or log2"),
@@ -215,7 +216,7 @@ def error_form(found: Mismatch) -> ErrorForm:
     if not (math.isfinite(found.found) and math.isfinite(found.expected)):
         return "special values"
     error, allowed = found.measured
-    if error < ROUNDING * allowed:
+    if error < min(ROUNDING * allowed, LARGEST_ROUNDING):
         return "rounding"
     times = ratio(found)
     wide = found.wrong_share > WIDE
@@ -224,8 +225,9 @@ def error_form(found: Mismatch) -> ErrorForm:
             return "negated"
         if found.found == 0 and _near(found.norm_error, 1.0):
             return "zero"
-        if abs(found.norm_error - abs(times - 1)) <= SAME * abs(times - 1):
-            return "constant factor"
+    # Of few wrong elements too: others may be NaN or 0 on both sides, or too small to be told.
+    if times and abs(found.norm_error - abs(times - 1)) <= SAME * abs(times - 1):
+        return "constant factor"
     if not wide and found.found == 0 and found.expected != 0:
         return "zero"
     if wide and abs(found.norm_error - math.sqrt(2)) < 0.1:

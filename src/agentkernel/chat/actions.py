@@ -538,6 +538,11 @@ def dtype(work: SessionState, intent: SetDtype) -> Reply:
     key = _next_problem(work)
     derived = retyped(work.problem.problem, intent.dtype, work.folder, key)
     found = checked(derived.problem, work.live())
+    if work.place.problem and not work.inputs_apart_from(found.problem):
+        work.tree = tree.move(work.tree, work.place.evolve(problem="", candidate=None))
+        own = work.module.shape_sets[0].label
+        text = f"the module's own inputs: {own}. What was found for them counts again. {RUN_HINT}"
+        return PositionChanged(place=work.place, text=text)
     text = f"inputs and parameters: {found.text}"
     return _at_problem(work, key, found.problem, text, "This dtype is")
 

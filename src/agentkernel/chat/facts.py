@@ -312,9 +312,10 @@ def _resources(kernel: KernelResources) -> str:
 
 def _accuracy(verdict: Verdict) -> str:
     margin = f", {verdict.margin_text}" if verdict.margin_text else ""
+    odd = f" in the case {verdict.worst_eager_case!r}" if verdict.worst_eager_case else ""
     return (
         f"error against fp64 {error_text(verdict.worst_error)}, eager's "
-        f"{error_text(verdict.worst_eager_error)}{margin} (precision {verdict.precision}; the "
+        f"{error_text(verdict.worst_eager_error)}{odd}{margin} (precision {verdict.precision}; the "
         f"worst of {len(verdict.cases)} calls, on {verdict.device})."
     )
 

@@ -255,15 +255,18 @@ class SessionState:
     def inputs_apart(self, key: str) -> str:
         """What the inputs of a derived problem are beside the module's own: `inputs of another
         dtype than the module's own`; "" for the module's own."""
-        own, other = self.module.shape_sets[0], self.store.problem(key).shape_sets[0]
         if not key:
             return ""
+        # Constants of the file that follow a size leave the inputs as they are.
+        apart = self.inputs_apart_from(self.store.problem(key)) or ["other sizes"]
+        return f"inputs of {' and '.join(apart)} than the module's own"
+
+    def inputs_apart_from(self, problem: Problem) -> list[str]:
+        """In what the inputs of `problem` differ from the module's own."""
+        own, other = self.module.shape_sets[0], problem.shape_sets[0]
         sizes = [item.shape for item in own.tensors] != [item.shape for item in other.tensors]
         dtypes = [item.dtype for item in own.tensors] != [item.dtype for item in other.tensors]
-        # Constants of the file that follow a size leave the inputs as they are.
-        apart = ["other sizes"] if sizes or not dtypes else []
-        apart += ["another dtype"] if dtypes else []
-        return f"inputs of {' and '.join(apart)} than the module's own"
+        return ["other sizes"] * sizes + ["another dtype"] * dtypes
 
     @property
     def problem(self) -> LoadedProblem:

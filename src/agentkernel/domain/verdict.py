@@ -305,11 +305,16 @@ class Verdict(Frozen, defer_build=True):
 
     @property
     def worst_eager_case(self) -> str:
-        """The case in which eager is that far off, by its inputs: `shifted, x float32[3, 128]`;
-        "" where that is not much further than the candidate ever is."""
+        """The case in which eager is furthest off, by its inputs: `shifted, x float32[3, 128]`; ""
+        where that is not much further than the candidate ever is, nor than eager is for the
+        module's own inputs: the figure alone would read as that of these."""
         worst = max(self.cases, key=lambda case: case.eager_norm_error, default=None)
-        largest = self.worst_error
-        if worst is None or largest is None or worst.eager_norm_error <= FAR_WORSE * largest:
+        if worst is None:
+            return ""
+        own = [case.eager_norm_error for case in self.cases if case.distribution == OWN]
+        beside = [self.worst_error, max(own, default=None)]
+        known = [item for item in beside if item is not None]
+        if all(worst.eager_norm_error <= FAR_WORSE * item for item in known):
             return ""
         return f"{worst.distribution}, {worst.shapes}"
 

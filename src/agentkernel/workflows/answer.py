@@ -278,7 +278,8 @@ def _figures(result: Result) -> list[tuple[str, str]]:
 
 def eager_case(result: Result) -> str:
     """` in the case 'shifted, x float32[3, 128]'`, where eager is much further off than the
-    candidate ever is: the figure alone would read as that of the module's own inputs."""
+    candidate ever is, or than it is itself for the module's own inputs: the figure alone would read
+    as that of these."""
     return f" in the case {result.eager_error_case!r}" if result.eager_error_case else ""
 
 

@@ -107,7 +107,8 @@ class Result(Frozen):
     error_vs_oracle: float | None = None
     eager_error_vs_oracle: float | None = None
     eager_error_case: str = ""
-    """The case that eager's error is of, where that is much larger than the candidate's."""
+    """The case that eager's error is of, where that is much larger than the candidate's or than
+    eager's for the module's own inputs."""
     uncompared: str = ""
     """That the module's own outputs are not finite, and how many cases could not be compared; ""
     where they were."""

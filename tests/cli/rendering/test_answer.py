@@ -205,6 +205,10 @@ def test_eagers_error_of_an_odd_case_is_not_shown_as_that_of_the_modules_own_inp
     assert found.evolve(cases=()).worst_eager_case == ""
     exact = {"norm_error": 0.0, "eager_norm_error": 0.0}
     assert found.evolve(cases=(usual.evolve(**exact),)).worst_eager_case == ""
+    both = found.evolve(
+        cases=(usual.evolve(distribution="own"), odd.evolve(distribution="large", norm_error=2e-1))
+    )
+    assert both.worst_eager_case == "large, x float32[3, 8]", "the candidate is as far off there"
     shown = result(
         error_vs_oracle=1e-7, eager_error_vs_oracle=2e-1, eager_error_case=found.worst_eager_case
     )

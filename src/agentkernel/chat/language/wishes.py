@@ -133,13 +133,14 @@ BARE_BF16 = re.compile(
     r"\W*(?:(?:ok|then|now|use|try|go|in|with|please)\W+)*(?:bf16|bfloat16)(?: please)?\W*"
 )
 """A format by itself: of the inputs, or to compute in."""
+BACK_TO_BF16 = re.compile(r"\b(?:back|return) to (?:the )?(?:bf16|bfloat16)\b")
 BACK = re.compile(r"\b(?:undo|revert|take back) (?:that|this|it)\b")
 IT = re.compile(r"\b(?:it|that|this)\b")
 
 
 def two_meanings(shown: str, found: Reading) -> Reading | None:
-    """The other reading of "make it in bf16" and of "use bf16": its inputs, where what may be
-    computed in was read. Of "why is it slow at 128 rows": the question alone, where the sizes were
+    """The other reading of "make it in bf16", "use bf16" and "go back to bf16": its inputs, where
+    what may be computed in was read. Of "why is it slow at 128 rows": the question alone, where the sizes were
     to be set too."""
     sized = any(isinstance(item, SetShapes) for item in found)
     why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
@@ -147,7 +148,8 @@ def two_meanings(shown: str, found: Reading) -> Reading | None:
         return why
     loosened = any(isinstance(item, SetPrecision) and item.precision == "bf16" for item in found)
     lower = shown.lower()
-    if not loosened or not (IN_BF16.search(lower) or BARE_BF16.fullmatch(lower)):
+    either = IN_BF16.search(lower) or BARE_BF16.fullmatch(lower) or BACK_TO_BF16.search(lower)
+    if not loosened or not either:
         return None
     return tuple(
         SetDtype(dtype="bfloat16") if isinstance(item, SetPrecision) else item for item in found
