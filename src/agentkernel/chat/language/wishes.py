@@ -140,8 +140,8 @@ IT = re.compile(r"\b(?:it|that|this)\b")
 
 def two_meanings(shown: str, found: Reading) -> Reading | None:
     """The other reading of "make it in bf16", "use bf16" and "go back to bf16": its inputs, where
-    what may be computed in was read. Of "why is it slow at 128 rows": the question alone, where the sizes were
-    to be set too."""
+    what may be computed in was read. Of "why is it slow at 128 rows": the question alone, where the
+    sizes were to be set too."""
     sized = any(isinstance(item, SetShapes) for item in found)
     why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
     if sized and why and shown.lower().startswith("why"):
