@@ -161,6 +161,12 @@ def test_no_number_is_dropped(parts: tuple[str, str, str, list[str]]) -> None:
             assert any(abs(each - form) < 1e-6 * form for each in taken for form in forms(number))
 
 
+def test_a_rate_names_no_second_candidate() -> None:
+    found = understand("why is it slow 97 tokens per second", IntentContext(current=3))
+    named = found.intents if isinstance(found, Understood) else ()
+    assert not any(getattr(item, "candidate", None) == 2 for item in named)
+
+
 def forms(number: float) -> tuple[float, ...]:
     """What a slot may hold for a number: in seconds, microseconds, bytes, or as a fraction."""
     scaled = (number * scale for scale in (1, 60, 3600, 1000, 1024, 2**30))

@@ -92,10 +92,12 @@ def with_values(tags: list[Tag]) -> list[Tag]:
 
 
 def _counting(tags: list[Tag], at: int) -> Tag:
-    """A bare number that counts something which no request has ("4 GPUs") names no candidate."""
+    """A bare number that counts something which no request has ("4 GPUs") names no candidate, nor
+    does the unit of "tokens per second"."""
     tag = tags[at]
     behind = tags[at + 1] if at + 1 < len(tags) else None
-    if tag.text == "one" and at and _describes(tags[at - 1]):
+    unit = tag.text == "second" and at and tags[at - 1].text == "per"
+    if unit or (tag.text == "one" and at and _describes(tags[at - 1])):
         return Tag(frozenset({"FILLER"}), tag.text, tag.start, tag.end)
     if behind is None or not tag.has("NUM") or tag.text == "one":
         return tag
