@@ -42,7 +42,7 @@ from agentkernel.tools.problem.loading import (
     problem_from_module,
     require_module,
 )
-from agentkernel.tools.run_store import find_kernel_run
+from agentkernel.tools.run_store import LAST, find_kernel_run
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.answer import (
     answer_html,
@@ -79,7 +79,6 @@ LOG = logging.getLogger("agentkernel")
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
 PLAIN = ("coder", "runs", "seed")
-LAST = "last"
 
 
 class Optimized(Result):

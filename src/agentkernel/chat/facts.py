@@ -40,7 +40,7 @@ from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import KernelResources, Ratio
-from agentkernel.domain.verdict import CaseResult, Verdict
+from agentkernel.domain.verdict import CaseResult, Verdict, in_case
 from agentkernel.storage.files import fit_file_name, write_atomic
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.command_lines import on_problem
@@ -312,7 +312,7 @@ def _resources(kernel: KernelResources) -> str:
 
 def _accuracy(verdict: Verdict) -> str:
     margin = f", {verdict.margin_text}" if verdict.margin_text else ""
-    odd = f" in the case {verdict.worst_eager_case!r}" if verdict.worst_eager_case else ""
+    odd = in_case(verdict.worst_eager_case)
     return (
         f"error against fp64 {error_text(verdict.worst_error)}, eager's "
         f"{error_text(verdict.worst_eager_error)}{odd}{margin} (precision {verdict.precision}; the "
@@ -323,9 +323,9 @@ def _accuracy(verdict: Verdict) -> str:
 TOLD_APART = 2.0
 """Worst errors that differ by less are not told apart: other inputs may turn their order over."""
 BESIDE_EAGER = re.compile(
-    r"(?P<verb>is|are|was) (?P<who>eager|pytorch|torch)?.*\b(?P<way>more|less|better|worse|closer"
+    r"(?:is|are|was) (?P<who>eager|pytorch|torch)?.*\b(?P<way>more|less|better|worse|closer"
     r"|nearer|further|lower|higher)\b.*\b(?:accura\w*|precise|errors?|fp64|closer|nearer|better"
-    r"|worse|further)\b.*\bthan\b|(?P<verb2>is|are|was) (?:it|this|that|c\d+)\b.*\b(?P<way2>more"
+    r"|worse|further)\b.*\bthan\b|(?:is|are|was) (?:it|this|that|c\d+)\b.*\b(?P<way2>more"
     r"|less|better|worse|closer|nearer|further)\b.*\bthan (?:eager|pytorch|torch|the original)\b"
 )
 """Whether one of both is the more accurate."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from agentkernel.agents.evidence import PRODUCTS
+from agentkernel.agents.planner import SHORT_DTYPES
 from agentkernel.chat.tree import Node
 from agentkernel.domain.profile import OpCost
 from agentkernel.tools.targets import find_target
 
-SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 FEW_OPERATIONS = 8
 """FLOPs a byte up to which a product may be of one row or a few, which cuBLAS multiplies as matrix
 and vector, without tensor cores."""
@@ -32,7 +32,7 @@ class LibraryProduct(NamedTuple):
     @property
     def words(self) -> str:
         """`aten.mm, fp16: on tensor cores`."""
-        return f"{self.op}, {SHORT.get(self.dtype, self.dtype)}: {self.how}"
+        return f"{self.op}, {SHORT_DTYPES.get(self.dtype, self.dtype)}: {self.how}"
 
     @property
     def is_half(self) -> bool:

@@ -15,8 +15,8 @@ from agentkernel.cli.rendering.live import counting
 from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import print_json
 from agentkernel.storage.files import RUNS_FOLDER
-from agentkernel.tools.certificate.record import CERTIFICATE
 from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
+from agentkernel.tools.own_files import CERTIFICATE
 from agentkernel.tools.run_store import find_kernel_run, is_unfinished
 
 EXIT_BROKEN, EXIT_UNDECIDED = 3, 4

@@ -334,6 +334,12 @@ NEARLY_ALL = 0.995
 """A share that would be printed as 1: honest evaluations are made until they allow the error."""
 
 
+def in_case(name: str) -> str:
+    """` in the case 'shifted, x float32[3, 128]'`, behind an error that would read as that of the
+    module's own inputs; "" where no case is named."""
+    return f" in the case {name!r}" if name else ""
+
+
 def allowed_text(margin: float) -> str:
     """`error 0.4 of allowed at worst`, of the largest share that a case used."""
     return f"error {_used_of('allowed', margin)} at worst"

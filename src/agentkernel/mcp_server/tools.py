@@ -356,7 +356,7 @@ def with_target(rules: Rules | None, target: str) -> Rules | None:
         raise ProblemError(
             f"`target` is {target!r} and that of `rules` {found.target!r}. Give one."
         )
-    return Rules(target=target, precision=found.precision, policy=found.policy)
+    return found.model_copy(update={"target": target})
 
 
 def flag(name: str, value: object) -> list[str]:

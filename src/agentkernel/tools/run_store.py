@@ -39,6 +39,8 @@ from agentkernel.tools.own_files import LIVE, read_live, write_live
 from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
 from agentkernel.tools.targets import ResolvedTarget, versions_of
 
+LAST = "last"
+"""Names the newest run."""
 SHOWN_RUNS = 3
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""
@@ -334,7 +336,7 @@ def find_run(runs: Path, run: str) -> Path:
     if (Path(run) / "run.json").is_file():
         return Path(run)
     known = run_folders(runs)
-    if run == "last" and known:
+    if run == LAST and known:
         return known[-1]
     matches = [item for item in known if item.name == run] or [
         item for item in known if item.name.startswith(run)
@@ -353,7 +355,7 @@ def find_run(runs: Path, run: str) -> Path:
 
 def find_kernel_run(runs: Path, run: str) -> Path:
     """As `find_run`; "last" is the newest run that handed a kernel over, where there is one."""
-    if run == "last" and not (Path(run) / "run.json").is_file():
+    if run == LAST and not (Path(run) / "run.json").is_file():
         for folder in reversed(run_folders(runs)):
             found = _status_line(folder / "result.json")
             if found is not None and found.candidate is not None:
@@ -363,7 +365,7 @@ def find_kernel_run(runs: Path, run: str) -> Path:
 
 def passed_over(runs: Path, run: str, found: Path) -> str:
     """The newest run, where `found` stands for "last" and is an older one; else ""."""
-    newest = run_folders(runs)[-1:] if run == "last" else ()
+    newest = run_folders(runs)[-1:] if run == LAST else ()
     return next((item.name for item in newest if item.name != found.resolve().name), "")
 
 

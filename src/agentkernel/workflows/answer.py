@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.formatting import count, error_text, microseconds
-from agentkernel.domain.verdict import WHERE_COMPARED, Verdict, allowed_text
+from agentkernel.domain.verdict import WHERE_COMPARED, Verdict, allowed_text, in_case
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
 from agentkernel.tools.command_lines import resume
 from agentkernel.workflows.outcome import (
@@ -271,16 +271,11 @@ def _figures(result: Result) -> list[tuple[str, str]]:
     )
     rows += [(name, f"{microseconds(value)} us") for name, value in times if value is not None]
     if result.error_vs_oracle is not None:
-        eager = f"eager {error_text(result.eager_error_vs_oracle)}{eager_case(result)}"
+        eager = (
+            f"eager {error_text(result.eager_error_vs_oracle)}{in_case(result.eager_error_case)}"
+        )
         rows.append(("error against fp64", f"{error_text(result.error_vs_oracle)} ({eager})"))
     return rows
-
-
-def eager_case(result: Result) -> str:
-    """` in the case 'shifted, x float32[3, 128]'`, where eager is much further off than the
-    candidate ever is, or than it is itself for the module's own inputs: the figure alone would read
-    as that of these."""
-    return f" in the case {result.eager_error_case!r}" if result.eager_error_case else ""
 
 
 def _roofline_bar(result: Result) -> str:

@@ -385,7 +385,8 @@ def understand(text: str, context: IntentContext) -> Understanding:
     if not isinstance(found, Understood) and len(text) <= MOST_CHARACTERS:
         # A kernel's name is no word of the language: a wish that is not read with it may be
         # without it, and nothing else is taken from that reading.
-        again = _understood(without_kernel_names(text, context), context)
+        nameless = without_kernel_names(text, context)
+        again = found if nameless == text else _understood(nameless, context)
         found = again if is_of_kernels(again) else found
     return within(found, text[: MOST_CHARACTERS + 1], context)
 

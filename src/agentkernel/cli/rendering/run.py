@@ -35,8 +35,9 @@ from agentkernel.cli.terminal import COLUMNS, SILENCE_S, ElapsedTime, print_json
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import counted
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
+from agentkernel.domain.verdict import in_case
 from agentkernel.runtime.stages import StageClock, current
-from agentkernel.workflows.answer import certificate_of, eager_case, relative_path
+from agentkernel.workflows.answer import certificate_of, relative_path
 from agentkernel.workflows.approval import Approve, PendingApproval
 from agentkernel.workflows.events import (
     ApprovalAsked,
@@ -214,7 +215,7 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         rows.append((f"estimated ({result.target})", text))
     if result.error_vs_oracle is not None:
         how = ", judged in the interpreter" if result.interpreted else ""
-        own = f"{show_error(result.eager_error_vs_oracle)}{eager_case(result)}"
+        own = f"{show_error(result.eager_error_vs_oracle)}{in_case(result.eager_error_case)}"
         text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
         rows.append(("error against fp64", text))
     if result.asked_models:

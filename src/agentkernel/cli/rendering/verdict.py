@@ -20,7 +20,7 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.domain.formatting import count, counted, told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
-from agentkernel.domain.verdict import EVAL_ONLY, WHERE_COMPARED, allowed_text
+from agentkernel.domain.verdict import EVAL_ONLY, WHERE_COMPARED, allowed_text, in_case
 
 if TYPE_CHECKING:
     from agentkernel.domain.verdict import Failure, Mismatch, Verdict
@@ -42,8 +42,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         # What failed may be none of the cases that are counted: another build of the module, say.
         before = verdict.failure is not None and passed == asked
         which = f"{count(asked, 'case')} before it" if before else f"{passed} of {asked} cases"
-        odd = f" in the case {verdict.worst_eager_case!r}" if verdict.worst_eager_case else ""
-        eager = f"eager {show_error(verdict.worst_eager_error)}{odd}"
+        eager = f"eager {show_error(verdict.worst_eager_error)}{in_case(verdict.worst_eager_case)}"
         lines.append(
             f"{which} passed; error against fp64 {show_error(verdict.worst_error)} ({eager})"
         )

@@ -481,7 +481,8 @@ def epilogue_emitter(
          "tile_mask", "split", "plane", "tile_m", "tile_n", "half", "halves", "left", "right",
          "part", "begin", "pair_cols", "pair_mask", "pairs_mask", *BOXES}
     )  # fmt: skip
-    pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr", "lower_ptr")
+    made = (name for name in BOXES if name.endswith("_ptr"))
+    pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr", *made)
     emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
     return emitter
 

@@ -32,9 +32,8 @@ from agentkernel.tools.certificate.signing import (
     signature_state,
     signed_text,
 )
+from agentkernel.tools.own_files import CERTIFICATE
 from agentkernel.tools.run_store import Manifest
-
-CERTIFICATE = "certificate.json"
 
 
 @dataclass(frozen=True)
